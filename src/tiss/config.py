@@ -1,0 +1,241 @@
+"""The configuration: nested dataclasses whose fields are at once flags, YAML keys and Python arguments.
+
+A section that has a `name` field can be given by that name alone: `--data voc --data.root DIR` and
+`data: {name: voc, root: DIR}` are the same, and so is `data: voc` where nothing else is set. `None` always
+means "what the recipe, the data set or the encoder says"; the run folder records the resolved value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from tiss.errors import TissError, suggest
+
+C = TypeVar("C")
+
+
+def setting(default: Any, text: str) -> Any:
+    """A dataclass field with its help beside it."""
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata={"help": text})
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures, and how they are cut for training."""
+
+    name: str = setting("shapes", "data set: shapes, voc, ade20k, cityscapes, folder, or one added by a plug-in")
+    root: str | None = setting(None, "folder that holds the data set (shapes needs none)")
+    resize: int | None = setting(None, "bring the shorter side to this many pixels before scaling (None: leave it)")
+    crop: int | None = setting(None, "side of the square training crop and of the test image (None: the data's own)")
+    scale: tuple[float, float] | None = setting(None, "random scale in training, low and high (None: .5 2)")
+    flip: bool = setting(True, "flip pictures at random")
+    photometric: bool = setting(False, "distort brightness, contrast, saturation and hue at random")
+    on_error: Literal["stop", "skip"] = setting("stop", "a picture that cannot be read: stop the run, or skip and count it")
+
+
+@dataclass(frozen=True)
+class ProtocolConfig:
+    """A published way to make labels and averages; each part can be set by itself."""
+
+    name: str = setting("paper", "published variant: paper, mib or plop")
+    border: Literal["ignore", "background"] | None = setting(None, "void border in training")
+    unseen: Literal["background", "ignore"] | None = setting(None, "classes not seen yet, in the test")
+    test_images: Literal["all", "seen"] | None = setting(None, "test images at a step: all, or those with a seen class")
+    other: Literal["background", "ignore"] | None = setting(None, "label 0 in the test, where it is no real class (ADE20K)")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Encoder, decoder and where the weights come from."""
+
+    encoder: str | None = setting(None, "encoder's name, see `tiss encoders` (None: the data set's default)")
+    decoder: str | None = setting(None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's own)")
+    pretrained: str | None = setting(None, "local file, folder or hub name with pretrained encoder weights")
+    image_size: int | None = setting(None, "image side for which positions are laid out (None: the crop)")
+    drop_path: float = setting(0.0, "stochastic depth of the encoder")
+    allow_pickle: bool = setting(False, "also read .pth files (weights only); safetensors need no such trust")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimiser, schedule and machine."""
+
+    recipe: Literal["paper", "tuned", "demo"] | None = setting(
+        None, "paper: SGD as published; tuned: the encoder's own; demo: AdamW from scratch (None: demo for shapes)"
+    )
+    epochs: int | None = setting(None, "epochs of step 0")
+    step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")
+    batch: int | None = setting(None, "images a step of the optimiser, over all processes")
+    accumulate: int = setting(1, "split each batch into this many parts to save memory")
+    optimizer: Literal["sgd", "adamw"] | None = setting(None, "optimiser")
+    lr: float | None = setting(None, "learning rate of step 0")
+    step_lr: float | None = setting(None, "learning rate of every later step")
+    encoder_lr: float | None = setting(None, "factor on the encoder's learning rate")
+    weight_decay: float | None = setting(None, "weight decay")
+    momentum: float = setting(0.9, "momentum of SGD")
+    power: float = setting(0.9, "power of the polynomial decay")
+    warmup: int | None = setting(None, "iterations of linear warm-up")
+    clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
+    precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
+    device: str = setting("auto", "auto, cpu, cuda or mps")
+    loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: the decoded data set stays in memory")
+    workers: int | None = setting(None, "loader processes (None: by the machine)")
+    fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
+    compile: Literal["auto", "on", "off"] = setting("auto", "compile the model (auto: on a GPU)")
+    checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
+    deterministic: bool = setting(False, "deterministic GPU kernels, slower")
+    save_every: int = setting(500, "iterations between checkpoints within a step")
+    log_every: int = setting(20, "iterations between lines of metrics.jsonl")
+    tracker: str | None = setting(None, "tensorboard, wandb, mlflow, … through accelerate")
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """How a step is tested."""
+
+    mode: Literal["crop", "slide"] = setting("crop", "crop: shorter side resized, centre crop, as published; slide: whole image")
+    batch: int = setting(16, "images a batch")
+    size: int | None = setting(None, "shorter side and window (None: the training crop)")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One experiment, whole."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    task: str | None = setting(None, "a-b (a classes, then b at a time) or groups: 'cat,dog/person/tv' (None: the data's)")
+    setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    order: str | None = setting(None, "order of the classes: names or numbers with commas, or 'random:SEED'")
+    lists: str | None = setting(None, "folder with train-K.npy or train-K.txt, one list a step (ADE20K's published split)")
+    holdout: float = setting(0.0, "share of the training ids kept out of every step and scored instead of the test set")
+    method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    seed: int = setting(0, "seed of every random choice")
+    base: str | None = setting(None, "run or step-0 folder whose first step is taken over instead of trained")
+    out: str | None = setting(None, "run folder (None: runs/<data>-<task>-<setup>-<method>-seed<seed>)")
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """A dataclass as plain nested dictionaries: what goes into YAML and JSON."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            named = {"name": value.name} if hasattr(value, "name") else {}
+            return named | {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        return value
+
+    result: dict[str, Any] = plain(config)
+    return result
+
+
+def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C:
+    """Builds `cls` from plain dictionaries; unknown keys and wrong types are errors that name the key."""
+    if not isinstance(mapping, Mapping):
+        raise TissError(f"{where or 'configuration'}: expected key: value pairs, found {mapping!r}")
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        path = f"{where}.{key}" if where else str(key)
+        if key not in known:
+            raise TissError(suggest(str(key), known, f"key in {where}" if where else "key"))
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint):
+            if isinstance(value, str):
+                value = {"name": value}
+            values[key] = from_mapping(hint, value or {}, path)  # type: ignore[arg-type]
+        else:
+            values[key] = convert(value, hint, path)
+    return cls(**values)
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value`, from YAML or from a flag's text, as the type `hint`; else an error that names the flag."""
+    if hint is Any:
+        return value
+    options = _options(hint)
+    if value is None or (isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options):
+        if type(None) in options:
+            return None
+        raise TissError(f"--{where} needs a value")
+    for option in options:
+        if option is type(None):
+            continue
+        converted = _convert_one(value, option)
+        if converted is not _NO:
+            return converted
+    raise TissError(f"--{where} takes {describe_type(hint)}, not {value!r}")
+
+
+_NO = object()
+
+
+def _convert_one(value: Any, hint: Any) -> Any:
+    if typing.get_origin(hint) is Literal:
+        return next((choice for choice in typing.get_args(hint) if str(choice) == str(value)), _NO)
+    if typing.get_origin(hint) in (tuple, list):
+        return _convert_sequence(value, hint)
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(
+            str(value).lower(), _NO
+        )
+    if hint in (int, float):
+        if isinstance(value, bool):
+            return _NO
+        try:
+            return hint(value) if hint is float or float(value) == int(float(value)) else _NO
+        except (TypeError, ValueError, OverflowError):
+            try:
+                return int(value) if hint is int else _NO
+            except (TypeError, ValueError):
+                return _NO
+    if hint is str:
+        return str(value) if isinstance(value, (str, int, float)) else _NO
+    return value if isinstance(value, hint) else _NO
+
+
+def _convert_sequence(value: Any, hint: Any) -> Any:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    kinds = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
+    if not isinstance(items, (list, tuple)):
+        return _NO
+    if Ellipsis not in typing.get_args(hint) and typing.get_origin(hint) is tuple and len(items) != len(kinds):
+        return _NO
+    converted = [_convert_one(item, kinds[min(i, len(kinds) - 1)]) for i, item in enumerate(items)]
+    return _NO if _NO in converted else typing.get_origin(hint)(converted)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def describe_type(hint: Any) -> str:
+    """A type in a user's words: 'one of on, off', 'a whole number'."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "a name"}
+    parts = []
+    for option in _options(hint):
+        if option is type(None):
+            continue
+        if typing.get_origin(option) is Literal:
+            parts.append("one of " + ", ".join(map(str, typing.get_args(option))))
+        elif typing.get_origin(option) in (tuple, list):
+            parts.append("numbers with a comma")
+        else:
+            parts.append(words.get(option, getattr(option, "__name__", str(option))))
+    return " or ".join(parts)
