@@ -1,0 +1,78 @@
+"""The pixel losses: thin names over the grouped cross-entropy.
+
+All take logits N × C × h × w at any resolution. `to` says how they become pixels; without it the labels' size
+(or, for distillation, the logits' own) is meant. `old_classes` counts the background.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tiss.losses.grouped import Grouping, hard_cross_entropy, soft_cross_entropy
+from tiss.models.contract import Resolution
+
+
+def cross_entropy(
+    logits: Tensor, labels: Tensor, *, to: Resolution | None = None, image_weights: Tensor | None = None
+) -> Tensor:
+    """Plain cross-entropy, mean over all pixels; ignored ones (255) add 0 and stay in the denominator.
+
+    `labels` N × H × W; `image_weights` N multiplies each image's loss before the mean (PLOP).
+
+    >>> import torch
+    >>> logits = torch.tensor([2.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 1, 2)
+    >>> round(float(cross_entropy(logits, torch.tensor([[[0, 255]]]))), 4)
+    0.0635
+    """
+    return hard_cross_entropy(logits, labels, Grouping.none(logits.shape[1]), to, image_weights)
+
+
+def unbiased_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    old_classes: int,
+    *,
+    to: Resolution | None = None,
+    image_weights: Tensor | None = None,
+) -> Tensor:
+    """Unbiased cross-entropy (L_unce): the background's probability is that of all old classes together.
+
+    Every label below `old_classes` counts as background; mean over all pixels, ignored ones in the
+    denominator. With `old_classes=1` it is the plain cross-entropy.
+
+    >>> import torch
+    >>> logits = torch.zeros(1, 4, 1, 1)
+    >>> round(float(unbiased_cross_entropy(logits, torch.tensor([[[0]]]), old_classes=3)), 4)  # −log ¾
+    0.2877
+    """
+    return hard_cross_entropy(logits, labels, Grouping.old(old_classes, logits.shape[1]), to, image_weights)
+
+
+def unbiased_distillation(
+    logits: Tensor, teacher_logits: Tensor, divide: bool = True, *, to: Resolution | None = None
+) -> Tensor:
+    """Unbiased distillation (L_unkd): the student's background is the background with all new classes.
+
+    `teacher_logits` N × old × h × w gets no gradient. `divide` by `old`, as the published code does and the
+    paper's formula does not. Mean over all pixels, ignored ones too.
+
+    >>> import torch
+    >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
+    >>> round(float(unbiased_distillation(student, teacher, divide=False)), 4)  # −½ log ⅔ − ½ log ⅓
+    0.752
+    """
+    old = teacher_logits.shape[1]
+    loss = soft_cross_entropy(logits, teacher_logits, Grouping.new(old, logits.shape[1]), to)
+    return loss / old if divide else loss
+
+
+def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
+    """Plain distillation (LwF): the student's softmax over the old channels alone; mean over channels, pixels.
+
+    >>> import torch
+    >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
+    >>> round(float(distillation(student, teacher)), 4)  # log 2 / 2
+    0.3466
+    """
+    old = teacher_logits.shape[1]
+    return soft_cross_entropy(logits, teacher_logits, Grouping.none(old), to) / old

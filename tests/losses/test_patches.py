@@ -1,0 +1,89 @@
+"""Patch losses against loops, their range, and numeric gradients."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.losses import references
+from tiss.losses import feature_distillation, patch_contrast, patch_similarity
+
+
+def random_tokens(seed, images=2, patches=5, channels=4):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(2, images, patches, channels, generator=generator, dtype=torch.float64)).unbind(0)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("tau", [1.0, 0.1])
+def test_contrast_against_loops(signed, tau):
+    tokens, reference = random_tokens(1)
+    total = 0.0
+    for image, other in zip(tokens.numpy(), reference.numpy(), strict=True):
+        cosine = references.cosines(image, other)
+        rows = (cosine if signed else np.abs(cosine)) / tau
+        total += sum(-math.log(references.softmax(row)[i]) for i, row in enumerate(rows))
+    expected = total / tokens.shape[0] / tokens.shape[1]
+    assert float(patch_contrast(tokens, reference, signed=signed, tau=tau)) == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+def test_range_of_the_contrast_at_1024_patches():
+    """All cosines lie in [0, 1]: the best case is the identity, the worst a zero diagonal among ones."""
+    identity = torch.eye(1024, dtype=torch.float64)[None]
+    assert float(patch_contrast(identity, identity)) == pytest.approx(5.933, abs=5e-4)
+    assert math.log(1 + 1023 * math.e) == pytest.approx(7.931, abs=5e-4)
+    tokens, reference = random_tokens(2, images=1, patches=1024, channels=16)
+    assert 5.933 <= float(patch_contrast(tokens, reference)) <= 7.931
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 2**31))
+def test_the_contrast_stays_within_its_bounds(patches, channels, seed):
+    tokens, reference = random_tokens(seed, patches=patches, channels=channels)
+    loss = float(patch_contrast(tokens, reference))
+    low, high = math.log(math.e + patches - 1) - 1, math.log(1 + (patches - 1) * math.e)
+    assert low - 1e-12 <= loss <= high + 1e-12
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_contrast_gradcheck(signed):
+    tokens, reference = random_tokens(3, patches=4, channels=3)
+    tokens.requires_grad_()
+    reference.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda a, b: patch_contrast(a, b, signed=signed, tau=0.5), (tokens, reference)
+    )
+
+
+def test_similarity_against_loops():
+    tokens, reference = random_tokens(4)
+    matrices = [
+        np.abs(references.cosines(a, b)) for a, b in zip(tokens.numpy(), reference.numpy(), strict=True)
+    ]
+    positive, negative = patch_similarity(tokens, reference)
+    off_diagonal = [m[i, j] for m in matrices for i in range(5) for j in range(5) if i != j]
+    assert float(positive) == pytest.approx(np.mean([m[i, i] for m in matrices for i in range(5)]), rel=1e-12)
+    assert float(negative) == pytest.approx(np.mean(off_diagonal), rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_feature_distillation_reductions(power):
+    student, teacher = random_tokens(5), random_tokens(6)
+    distances = [np.abs((a - b).numpy()) ** power for a, b in zip(student, teacher, strict=True)]
+    assert float(feature_distillation(student, teacher, power)) == pytest.approx(
+        np.mean(distances), rel=1e-12
+    )
+    expected = np.mean([d.sum((1, 2)).mean() for d in distances])
+    assert float(feature_distillation(student, teacher, power, reduction="sum")) == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+def test_feature_distillation_wants_as_many_layers():
+    with pytest.raises(ValueError, match="shorter"):
+        feature_distillation(random_tokens(7), random_tokens(8)[:1])
