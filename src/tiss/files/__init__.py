@@ -1,0 +1,39 @@
+"""Files that are whole or not there at all, and readers that trust nothing."""
+
+from __future__ import annotations
+
+from tiss.files.atomic import (
+    append_line,
+    atomic_folder,
+    clean_strays,
+    mark,
+    recover,
+    sync_file,
+    truncate_to,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from tiss.files.reading import inside, open_regular, read_bytes, read_json
+from tiss.files.tensors import read_tensors, tensor_metadata, tensor_shapes, write_tensors
+
+__all__ = [
+    "append_line",
+    "atomic_folder",
+    "clean_strays",
+    "inside",
+    "mark",
+    "open_regular",
+    "read_bytes",
+    "read_json",
+    "read_tensors",
+    "recover",
+    "sync_file",
+    "tensor_metadata",
+    "tensor_shapes",
+    "truncate_to",
+    "write_bytes",
+    "write_json",
+    "write_tensors",
+    "write_text",
+]

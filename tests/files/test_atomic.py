@@ -1,0 +1,235 @@
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiss import files
+from tiss.errors import TissError
+from tiss.files import atomic
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_write_replaces_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "a.txt", "eins")
+    files.write_text(tmp_path / "a.txt", "zwei")
+    assert (tmp_path / "a.txt").read_text() == "zwei"
+    assert listing(tmp_path) == ["a.txt"]
+
+
+def test_json_keeps_order_and_every_digit(tmp_path: Path) -> None:
+    value = {"b": 0.1 + 0.2, "a": [1e-300, "é"]}
+    files.write_json(tmp_path / "a.json", value)
+    assert files.read_json(tmp_path / "a.json") == value
+    assert list(files.read_json(tmp_path / "a.json")) == ["b", "a"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "\ud800"])
+def test_json_refuses_what_it_cannot_hold(tmp_path: Path, bad: object) -> None:
+    files.write_json(tmp_path / "a.json", 1)
+    with pytest.raises(TissError, match=r"a\.json: not written"):
+        files.write_json(tmp_path / "a.json", {"x": bad})
+    assert files.read_json(tmp_path / "a.json") == 1
+    assert listing(tmp_path) == ["a.json"]
+
+
+def test_append_and_truncate(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    first = files.append_line(log, "one")
+    second = files.append_line(log, "two\n")
+    assert log.read_text() == "one\ntwo\n"
+    assert (first, second) == (4, 8)
+    files.truncate_to(log, first)
+    assert log.read_text() == "one\n"
+    files.truncate_to(log, 100)
+    assert log.read_text() == "one\n"
+    files.truncate_to(tmp_path / "missing", 0)
+
+
+@pytest.fixture
+def small_files():
+    """Every file of this process may hold 4,096 bytes: what a full disk looks like without a disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_full_disk_is_one_line_and_keeps_the_old_file(tmp_path: Path, small_files: None) -> None:
+    path = tmp_path / "model.bin"
+    files.write_bytes(path, b"old")
+    with pytest.raises(TissError, match=r"model\.bin; free some space and run again with --resume") as caught:
+        files.write_bytes(path, bytes(5000))
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert listing(tmp_path) == ["model.bin"]
+
+
+def test_full_disk_adds_no_half_line(tmp_path: Path, small_files: None) -> None:
+    log = tmp_path / "metrics.jsonl"
+    files.append_line(log, "x" * 4000)
+    with pytest.raises(TissError, match="free some space"):
+        files.append_line(log, "y" * 200)
+    assert log.read_bytes() == b"x" * 4000 + b"\n"
+
+
+def test_full_disk_in_a_folder_keeps_the_old_folder(tmp_path: Path, small_files: None) -> None:
+    with files.atomic_folder(tmp_path / "checkpoint") as folder:
+        files.write_bytes(folder / "a", b"old")
+
+    def replace() -> None:
+        with files.atomic_folder(tmp_path / "checkpoint") as folder:
+            files.write_bytes(folder / "a", b"new")
+            files.write_bytes(folder / "b", bytes(5000))
+
+    with pytest.raises(TissError, match="free some space"):
+        replace()
+    assert listing(tmp_path) == ["checkpoint", "checkpoint/a"]
+    assert (tmp_path / "checkpoint/a").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_forbidden_write_names_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(TissError, match=r"cannot write .*a\.txt: .*choose another folder"):
+        files.write_text(tmp_path / "a.txt", "x")
+    assert listing(tmp_path) == []
+
+
+def test_write_into_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TissError, match="cannot write"):
+        files.write_text(tmp_path / "no" / "a.txt", "x")
+    with pytest.raises(TissError, match="cannot write"), files.atomic_folder(tmp_path / "no" / "folder"):
+        pass
+
+
+def test_folder_is_replaced_or_left_alone(tmp_path: Path) -> None:
+    place = tmp_path / "step-0"
+    with files.atomic_folder(place) as folder:
+        (folder / "a").write_text("1")
+        assert not place.exists()
+    with files.atomic_folder(place) as folder:
+        (folder / "b").write_text("2")
+    assert listing(tmp_path) == ["step-0", "step-0/b"]
+
+    def interrupted() -> None:
+        with files.atomic_folder(place) as folder:
+            (folder / "c").write_text("3")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert listing(tmp_path) == ["step-0", "step-0/b"]
+
+
+# What a crash can leave: entries → what `recover` makes of them. n: new contents, o: old contents.
+CRASHES = [
+    ({".place.1a.tiss-tmp": "n", "place": "o"}, "o"),
+    ({".place.1a.tiss-tmp": "n"}, None),
+    ({".place.tiss-new": "n", "place": "o"}, "o"),
+    ({".place.tiss-new": "n", ".place.tiss-old": "o"}, "n"),
+    ({"place": "n", ".place.tiss-old": "o"}, "n"),
+    ({".place.tiss-old": "o"}, "o"),
+]
+
+
+@pytest.mark.parametrize(("left", "wanted"), CRASHES)
+def test_recover_settles_every_state(tmp_path: Path, left: dict[str, str], wanted: str | None) -> None:
+    for name, text in left.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text(text)
+    files.recover(tmp_path)
+    assert listing(tmp_path) == ([] if wanted is None else ["place", "place/a"])
+    assert wanted is None or (tmp_path / "place/a").read_text() == wanted
+
+
+CRASH_SCRIPT = """
+import os, sys
+from pathlib import Path
+from tiss import files
+from tiss.files import atomic
+place, moment = Path(sys.argv[1]), int(sys.argv[2])
+count = 0
+def counted(function):
+    def call(*arguments, **options):
+        global count
+        count += 1
+        if count == moment:
+            os._exit(9)
+        return function(*arguments, **options)
+    return call
+for module, name in ((os, "rename"), (os, "replace"), (os, "fsync"), (atomic.shutil, "rmtree")):
+    setattr(module, name, counted(getattr(module, name)))
+with files.atomic_folder(place) as folder:
+    files.write_text(folder / "a", "new")
+    files.write_text(folder / "b", "new")
+"""
+
+
+def test_crash_before_every_system_call_loses_nothing(tmp_path: Path) -> None:
+    outcomes = []
+    for moment in range(1, 40):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        with files.atomic_folder(folder / "place") as inner:
+            files.write_text(inner / "a", "old")
+        done = subprocess.run(
+            [sys.executable, "-c", CRASH_SCRIPT, str(folder / "place"), str(moment)], check=False
+        )
+        files.recover(folder)
+        if (folder / "place/b").exists():
+            assert listing(folder) == ["place", "place/a", "place/b"]
+            assert (folder / "place/a").read_text() == (folder / "place/b").read_text() == "new"
+        else:
+            assert listing(folder) == ["place", "place/a"]
+            assert (folder / "place/a").read_text() == "old"
+        outcomes.append((folder / "place/b").exists())
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, "the block never ran to its end: raise the range"
+    assert len(outcomes) > 8
+    assert not outcomes[0]
+    assert outcomes[-2], "a crash after the renames must keep the new folder"
+
+
+def test_strays_go_and_everything_else_stays(tmp_path: Path) -> None:
+    (tmp_path / "step-0").mkdir()
+    (tmp_path / "step-0" / ".config.json.ab12.tiss-tmp").write_text("x")
+    (tmp_path / ".hidden").write_text("mine")
+    (tmp_path / "notes.tiss-tmp").write_text("mine too")
+    files.clean_strays(tmp_path)
+    assert listing(tmp_path) == [".hidden", "notes.tiss-tmp", "step-0"]
+
+
+def test_strays_never_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "a").write_text("x")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".x.tiss-tmp").symlink_to(tmp_path / "outside")
+    files.clean_strays(tmp_path / "run")
+    assert listing(tmp_path) == ["outside", "outside/a", "run"]
+
+
+def test_phase_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TISS_PHASE_FILE", raising=False)
+    files.mark("nowhere")
+    monkeypatch.setenv("TISS_PHASE_FILE", str(tmp_path / "phase"))
+    files.mark("training")
+    files.mark("evaluation")
+    assert (tmp_path / "phase").read_text() == "training\nevaluation\n"
+
+
+def test_hidden_names_are_recognised() -> None:
+    assert atomic.hidden(Path("/x/a.json"), atomic.TEMPORARY).name == ".a.json.tiss-tmp"

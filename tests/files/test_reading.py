@@ -1,0 +1,137 @@
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiss import files
+from tiss.errors import TissError
+from tiss.files.reading import parse_json
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "bad JSON at line 1"),
+        (b"", "bad JSON"),
+        (b"\xff\xfe", "not JSON text"),
+        (b"[NaN]", "NaN is not a number"),
+        (b"[-Infinity]", "-Infinity is not a number"),
+        (b"[1e999]", "too large"),
+        (b"9" * 5000, "bad JSON"),
+        (b'["\\ud800"]', "surrogate"),
+        (b"[" * 100_000, "deeper than 64"),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, "deeper than 64"),
+    ],
+)
+def test_bad_json_is_one_line_with_the_name(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(data)
+    with pytest.raises(TissError, match=message) as caught:
+        files.read_json(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_brackets_in_text_do_not_count(tmp_path: Path) -> None:
+    value = ["[" * 500, '\\"' * 50 + "{" * 500]
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    assert files.read_json(tmp_path / "a.json") == value
+
+
+def test_unfinished_text_with_many_escapes_is_quick() -> None:
+    with pytest.raises(TissError, match="bad JSON"):
+        parse_json(b'"' + b'\\"' * 2_000_000, "a.json")
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=20,
+    )
+)
+def test_reads_what_json_writes(value: object) -> None:
+    try:
+        data = json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return
+    assert parse_json(data, "a.json") == value
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_end_in_a_value_or_one_line(data: bytes) -> None:
+    try:
+        parse_json(data, "a.json", max_depth=5)
+    except TissError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert "\n" not in message
+
+
+def test_too_large_missing_and_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[1, 2, 3]")
+    with pytest.raises(TissError, match="larger than the 4 bytes"):
+        files.read_json(tmp_path / "a.json", max_bytes=4)
+    with pytest.raises(TissError, match="no such file"):
+        files.read_json(tmp_path / "b.json")
+    with pytest.raises(TissError, match="not a file"):
+        files.read_json(tmp_path)
+    with pytest.raises(TissError, match="cannot read"):
+        files.read_json("a\0b")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    outcome: list[str] = []
+
+    def read() -> None:
+        try:
+            files.read_json(tmp_path / "config.json")
+        except TissError as error:
+            outcome.append(str(error))
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert outcome == [f"{tmp_path / 'config.json'}: not a file"]
+
+
+@pytest.mark.parametrize("name", ["a", "sub/a", "./a", "sub/../sub/a".replace("..", ".")])
+def test_inside_joins(tmp_path: Path, name: str) -> None:
+    assert files.inside(tmp_path, name) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/etc/passwd",
+        "..",
+        "../a",
+        "a/../../b",
+        "a/..",
+        "..\\a",
+        "\\a",
+        "C:\\a",
+        "a\0b",
+        "out/a",
+        "loop/a",
+    ],
+)
+def test_inside_refuses_to_leave(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    with pytest.raises(TissError, match="leads") as caught:
+        files.inside(folder, name)
+    assert "\n" not in str(caught.value)
