@@ -110,10 +110,12 @@ class RunConfig:
     """One experiment, whole."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    task: str | None = setting(None, "a-b (a classes, then b at a time) or groups: 'cat,dog/person/tv' (None: the data's)")
+    task: str | list | None = setting(
+        None, "a-b (a classes, then b at a time) or groups: 'cat,dog/person/tv' (None: the data's)"
+    )
     setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    order: str | None = setting(None, "order of the classes: names or numbers with commas, or 'random:SEED'")
+    order: str | list | None = setting(None, "order of the classes: names or numbers with commas, or 'random:SEED'")
     lists: str | None = setting(None, "folder with train-K.npy or train-K.txt, one list a step (ADE20K's published split)")
     holdout: float = setting(0.0, "share of the training ids kept out of every step and scored instead of the test set")
     method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")

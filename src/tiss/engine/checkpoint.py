@@ -1,0 +1,93 @@
+"""The state of a step under way: everything a resumed run needs, in safetensors and JSON.
+
+Order of samples, augmentations and learning rate are functions of the position, so no random state is kept. The
+teacher is the last step's model folder, and the student before training follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tiss.errors import TissError
+from tiss.files import atomic_folder, mark, read_json, read_tensors, write_json, write_tensors
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands: `iteration` counts the updates done in this step."""
+
+    step: int
+    iteration: int
+    metrics_bytes: int = 0  # length of metrics.jsonl at that point
+    train_seconds: float = 0.0  # of this step so far
+
+
+def save_checkpoint(
+    folder: Path,
+    position: Position,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    method_state: dict[str, Tensor],
+) -> None:
+    """Writes `folder` whole or not at all."""
+    mark("checkpoint")
+    with atomic_folder(folder) as temporary:
+        write_tensors(temporary / "model.safetensors", dict(model.state_dict()))
+        tensors, numbers = flatten_optimizer(optimizer)
+        write_tensors(temporary / "optimizer.safetensors", tensors)
+        write_tensors(temporary / "method.safetensors", method_state)
+        write_json(temporary / "state.json", {"format": FORMAT, "position": asdict(position), "optimizer": numbers})
+    mark("train")
+
+
+def read_position(folder: Path) -> Position | None:
+    """Where the checkpoint in `folder` stands, or None where there is none."""
+    if not (folder / "state.json").exists():
+        return None
+    state = read_json(folder / "state.json")
+    if state.get("format") != FORMAT:
+        raise TissError(f"{folder}: written by another version of tiss; remove it to train that step again")
+    return Position(**state["position"])
+
+
+def load_checkpoint(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> dict[str, Tensor]:
+    """Restores model and optimiser in place; returns the method's state."""
+    expected = {key: (tuple(value.shape), value.dtype) for key, value in model.state_dict().items()}
+    model.load_state_dict(read_tensors(folder / "model.safetensors", expected=expected))
+    numbers = read_json(folder / "state.json")["optimizer"]
+    restore_optimizer(optimizer, read_tensors(folder / "optimizer.safetensors"), numbers, device)
+    return read_tensors(folder / "method.safetensors")
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimiser's state as named tensors and named numbers, by the order of its parameters."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{key}"] = value
+            elif value is not None:
+                numbers[f"{index}.{key}"] = value
+    return tensors, numbers
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any], device: torch.device
+) -> None:
+    """Gives `optimizer` back what `flatten_optimizer` took."""
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in {**tensors, **numbers}.items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = value
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})

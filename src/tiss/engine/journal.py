@@ -1,0 +1,53 @@
+"""Where a run writes while it goes on: metrics, trackers and the place of its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tiss.engine.world import World
+from tiss.files import append_line, truncate_to
+
+
+class Journal:
+    """Writes nothing: for training in Python without a run folder."""
+
+    folder: Path | None = None
+    checkpoint: Path | None = None
+
+    def log(self, line: dict[str, Any]) -> None:
+        """One line of metrics."""
+
+    def size(self) -> int:
+        """Bytes of metrics written so far."""
+        return 0
+
+    def rewind(self, size: int) -> None:
+        """Drops metrics written after the checkpoint that a run resumes from."""
+
+
+class RunJournal(Journal):
+    """Writes into a run folder, from the first process only."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder = folder
+        self.checkpoint = folder / "checkpoint"
+        self.metrics = folder / "metrics.jsonl"
+        self.world = world
+
+    def log(self, line: dict[str, Any]) -> None:
+        if self.world.is_main:
+            append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
+        if self.world.accelerator.log_with:
+            values = {f"loss/{name}": value for name, value in line["losses"].items()}
+            values |= {"loss": line["loss"], "images_per_second": line["images_per_second"]}
+            self.world.accelerator.log(values, step=line["iteration"])
+
+    def size(self) -> int:
+        return self.metrics.stat().st_size if self.metrics.exists() else 0
+
+    def rewind(self, size: int) -> None:
+        if self.world.is_main and self.size() > size:
+            truncate_to(self.metrics, size)

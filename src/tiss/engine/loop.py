@@ -1,0 +1,221 @@
+"""The loop over batches: one step of a run, from the grown head to the last update."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tiss.chance import seed_of
+from tiss.config import RunConfig
+from tiss.data.base import Batch
+from tiss.data.loader import TrainLoader
+from tiss.engine.checkpoint import Position, load_checkpoint, read_position, save_checkpoint
+from tiss.engine.journal import Journal
+from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
+from tiss.engine.progress import Reporter
+from tiss.engine.world import World
+from tiss.errors import TissError
+from tiss.files import mark, write_json
+from tiss.methods.base import Method, all_sum
+from tiss.models.contract import Output
+from tiss.models.model import SegmentationModel
+from tiss.scenarios.scenario import Step
+
+
+@dataclass
+class StepTraining:
+    """Everything that takes part in the training of one step."""
+
+    config: RunConfig
+    world: World
+    model: SegmentationModel
+    teacher: SegmentationModel | None
+    method: Method
+    step: Step
+    loader: TrainLoader
+    journal: Journal
+    reporter: Reporter
+
+    @property
+    def epochs(self) -> int:
+        epochs = self.config.train.epochs if self.step.index == 0 else self.config.train.step_epochs
+        assert epochs is not None, "resolve first"
+        return epochs
+
+    @property
+    def iterations(self) -> int:
+        return self.epochs * len(self.loader)
+
+
+def train_step(training: StepTraining) -> float:
+    """Trains one step, from its checkpoint where there is one; returns the seconds it took in all."""
+    config, world, model, method = training.config, training.world, training.model, training.method
+    optimizer = build_optimizer(model, config.train, training.step.index, fused=world.device.type == "cuda")
+    position = _restore(training, optimizer)
+    student = world.wrap(model)
+    method.train_mode(model)
+    watch = LossWatch(training)
+    start, iteration = time.monotonic() - position.train_seconds, position.iteration
+    title = f"step {training.step.index} · {method.name}"
+    with training.reporter.bar(title, training.iterations, iteration) as bar:
+        while iteration < training.iterations:
+            epoch, offset = divmod(iteration, len(training.loader))
+            mark("data")
+            for batch in training.loader.epoch(epoch, start=offset):
+                mark("train")
+                factor = rate_factor(iteration, training.iterations, config.train.warmup or 0, config.train.power)
+                set_rate(optimizer, factor)
+                # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
+                torch.manual_seed(seed_of(config.seed, "layers", training.step.index, iteration, world.rank))
+                watch.add(iteration, batch, update(training, student, optimizer, batch))
+                iteration += 1
+                last = iteration == training.iterations
+                note = ""
+                if iteration % config.train.log_every == 0 or last:
+                    note = watch.flush(iteration, epoch, factor)
+                if training.journal.checkpoint and (iteration % config.train.save_every == 0 or last):
+                    watch.check()
+                    _save(training, optimizer, iteration, time.monotonic() - start)
+                bar.advance(1, note)
+                mark("data")
+    method.end(training.step, model)
+    return time.monotonic() - start
+
+
+def update(
+    training: StepTraining, student: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
+) -> dict[str, Tensor]:
+    """One update of the weights; returns the loss terms by name, detached, still on the device."""
+    train, world = training.config.train, training.world
+    parts = split_batch(batch, train.accumulate)
+    totals: dict[str, Tensor] = {}
+    for index, part in enumerate(parts):
+        together = index == len(parts) - 1 or not hasattr(student, "no_sync")
+        with contextlib.nullcontext() if together else student.no_sync():  # type: ignore[operator]
+            with world.autocast():
+                terms = losses_of(training, student, part)
+            (sum(terms.values()) / len(parts)).backward()  # type: ignore[union-attr]
+        for name, value in terms.items():
+            totals[name] = totals.get(name, 0.0) + value.detach() / len(parts)
+    if train.clip:
+        nn.utils.clip_grad_norm_([p for p in training.model.parameters() if p.grad is not None], train.clip)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return totals
+
+
+def losses_of(training: StepTraining, student: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """The method's terms for one batch: teacher, targets, student, losses."""
+    method, fused = training.method, training.config.train.fused
+    needs = method.needs(training.model)
+    taught: Output | None = None
+    if training.teacher is not None and method.uses_teacher:
+        with torch.no_grad():
+            taught = training.teacher(batch.image, needs=needs).with_fused(fused)
+    batch = replace(batch, label=method.targets(batch, taught))
+    output: Output = student(batch.image, needs=needs).with_fused(fused)
+    return method.losses(batch, output, taught)
+
+
+def split_batch(batch: Batch, parts: int) -> list[Batch]:
+    """`batch` in `parts` pieces of equal length."""
+    if parts == 1:
+        return [batch]
+    size = len(batch.ids) // parts
+    cut = [slice(i * size, (i + 1) * size) for i in range(parts)]
+    return [Batch(batch.image[c], batch.label[c], batch.ids[c]) for c in cut]
+
+
+class LossWatch:
+    """Keeps the losses on the device and looks at them once a log line: means for the log, and an eye on NaN."""
+
+    def __init__(self, training: StepTraining) -> None:
+        self.training = training
+        self.pending: list[tuple[int, list[str], dict[str, Tensor]]] = []
+        self.since = time.monotonic()
+
+    def add(self, iteration: int, batch: Batch, terms: dict[str, Tensor]) -> None:
+        self.pending.append((iteration, batch.ids, terms))
+
+    def flush(self, iteration: int, epoch: int, factor: float) -> str:
+        """Writes one line of metrics; returns a short note for the progress bar."""
+        count, means = len(self.pending), self.check()
+        now = time.monotonic()
+        images = count * (self.training.config.train.batch or 0)
+        line: dict[str, Any] = {
+            "step": self.training.step.index,
+            "epoch": epoch,
+            "iteration": iteration,
+            "losses": means,
+            "loss": sum(means.values()),
+            "rate_factor": factor,
+            "images_per_second": round(images / max(now - self.since, 1e-9), 2),
+        }
+        self.since = now
+        self.training.journal.log(line)
+        return f"loss {line['loss']:.3f}"
+
+    def check(self) -> dict[str, float]:
+        """Means of the terms since the last look, over all processes; stops the run where one is not finite."""
+        if not self.pending:
+            return {}
+        names = list(self.pending[0][2])
+        table = torch.stack([torch.stack([terms[name].float() for name in names]) for _, _, terms in self.pending])
+        own = table.cpu()  # the one synchronisation of the interval
+        if not bool(torch.isfinite(own).all()):
+            self._report(names, own)
+        total = all_sum(table.double().mean(dim=0)) / self.training.world.size
+        means = dict(zip(names, total.tolist(), strict=True))
+        if not all(map(math.isfinite, means.values())):
+            raise TissError("the loss is no longer finite in another process: see nonfinite-*.json in the run folder")
+        self.pending.clear()
+        return means
+
+    def _report(self, names: list[str], table: Tensor) -> None:
+        first = int((~torch.isfinite(table)).any(dim=1).nonzero()[0])
+        iteration, ids, _ = self.pending[first]
+        values = {name: repr(value) for name, value in zip(names, table[first].tolist(), strict=True)}
+        training = self.training
+        where = "the losses " + ", ".join(f"{name} = {value}" for name, value in values.items())
+        if training.journal.folder is not None:
+            path = training.journal.folder / f"nonfinite-{training.world.rank}.json"
+            position = {"step": training.step.index, "iteration": iteration, "seed": training.config.seed}
+            write_json(path, {**position, "ids": ids, "losses": values})
+            where = f"see {path.name} in the run folder"
+        raise TissError(
+            f"step {training.step.index}, iteration {iteration}: the loss is not finite ({where}); the last "
+            "checkpoint is whole: lower --train.lr or set --train.clip, and start again with another --out"
+        )
+
+
+def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Position:
+    """Takes the step up where its checkpoint left it, or prepares it from the start."""
+    folder = training.journal.checkpoint
+    found = read_position(folder) if folder else None
+    if folder is not None and found is not None and found.step == training.step.index:
+        state = load_checkpoint(folder, training.model, optimizer, training.world.device)
+        training.method.load_state(state)
+        training.journal.rewind(found.metrics_bytes)
+        return found
+    training.method.prepare(training.model, training.teacher, _batches_once(training))
+    return Position(training.step.index, 0)
+
+
+def _batches_once(training: StepTraining) -> Callable[[], Iterable[Batch]]:
+    return lambda: training.loader.epoch(0)
+
+
+def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: int, seconds: float) -> None:
+    journal, world = training.journal, training.world
+    if journal.checkpoint is not None and world.is_main:
+        position = Position(training.step.index, iteration, journal.size(), seconds)
+        save_checkpoint(journal.checkpoint, position, training.model, optimizer, training.method.state())
+    world.wait()
+

@@ -1,0 +1,89 @@
+"""What a person sees while something long goes on: bars on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Bar(Protocol):
+    """One long thing under way."""
+
+    def advance(self, count: int = 1, note: str = "") -> None: ...
+
+
+class Reporter:
+    """Prints nothing: for libraries and processes other than the first."""
+
+    def say(self, text: str) -> None:
+        """One line for the user."""
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        """A bar of `total` units, of which `done` were done before."""
+        yield _SilentBar()
+
+
+class _SilentBar:
+    def advance(self, count: int = 1, note: str = "") -> None:
+        pass
+
+
+class TerminalReporter(Reporter):
+    """Bars with the time left on a terminal; elsewhere a line every `interval` seconds."""
+
+    def __init__(self, console: Console | None = None, interval: float = 15.0) -> None:
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+        self.interval = interval
+
+    def say(self, text: str) -> None:
+        self.console.print(text)
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        if not self.console.is_terminal:
+            yield _LineBar(self, title, total, done)
+            return
+        columns = (
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(title, total=total, completed=done, note="")
+            yield _RichBar(progress, task)
+
+
+class _RichBar:
+    def __init__(self, progress: Progress, task: int) -> None:
+        self.progress, self.task = progress, task
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        if note:
+            self.progress.update(self.task, advance=count, note=note)  # type: ignore[arg-type]
+        else:
+            self.progress.update(self.task, advance=count)  # type: ignore[arg-type]
+
+
+class _LineBar:
+    def __init__(self, reporter: TerminalReporter, title: str, total: int, done: int) -> None:
+        self.reporter, self.title, self.total, self.done = reporter, title, total, done
+        self.first_done, self.start, self.last = done, time.monotonic(), time.monotonic()
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self.done += count
+        now = time.monotonic()
+        if now - self.last >= self.reporter.interval and self.done < self.total:
+            self.last = now
+            left = (now - self.start) / max(1, self.done - self.first_done) * (self.total - self.done)
+            self.reporter.say(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left {note}".rstrip())

@@ -1,0 +1,71 @@
+"""Recipes: what `None` means in a configuration, by data set, encoder and step."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from tiss.config import RunConfig, TrainConfig
+from tiss.data.base import Dataset
+from tiss.methods.base import settings_from
+from tiss.models.encoder import encoder_defaults
+
+PAPER: dict[str, Any] = {
+    "optimizer": "sgd",
+    "lr": 1e-2,
+    "step_lr": 1e-3,
+    "encoder_lr": 1.0,
+    "weight_decay": 1e-4,
+    "warmup": 0,
+    "epochs": 30,
+    "batch": 12,
+}
+PAPER_BY_DATA: dict[str, dict[str, Any]] = {"ade20k": {"epochs": 60, "batch": 8}}
+DEMO: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 2e-3,
+    "step_lr": 1e-3,
+    "encoder_lr": 1.0,
+    "weight_decay": 0.05,
+    "warmup": 40,
+    "clip": 1.0,
+    "epochs": 20,
+    "step_epochs": 10,
+    "batch": 32,
+}
+
+
+def recipe_values(name: str, data: str, encoder: str) -> dict[str, Any]:
+    """The settings of a recipe: `tuned` is the paper's with what the encoder's family needs."""
+    if name == "demo":
+        return dict(DEMO)
+    paper = PAPER | PAPER_BY_DATA.get(data, {})
+    return paper | (encoder_defaults(encoder).tuned if name == "tuned" else {})
+
+
+def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
+    """`config` with every `None` that a recipe, the data set or the encoder answers replaced by the answer."""
+    embedded = config.data.name == "shapes"
+    crop = config.data.crop or getattr(dataset, "default_crop", 512)
+    scale = config.data.scale or ((0.8, 1.25) if embedded else (0.5, 2.0))
+    data = replace(config.data, crop=crop, scale=scale)
+    encoder = config.model.encoder or ("vit_demo_patch8" if embedded else "vit_small_patch16_384")
+    defaults = encoder_defaults(encoder)
+    model = replace(
+        config.model,
+        encoder=encoder,
+        decoder=config.model.decoder or defaults.decoder,
+        image_size=config.model.image_size or crop,
+    )
+    name = config.train.recipe or ("demo" if embedded else "paper")
+    train = _fill(replace(config.train, recipe=name), recipe_values(name, config.data.name, encoder))
+    train = replace(train, step_epochs=train.step_epochs or train.epochs)
+    evaluation = replace(config.eval, size=config.eval.size or crop)
+    task = config.task or getattr(dataset, "default_task", None)
+    method = settings_from(config.method)
+    return replace(config, data=data, model=model, train=train, eval=evaluation, task=task, method=method)
+
+
+def _fill(train: TrainConfig, values: dict[str, Any]) -> TrainConfig:
+    missing = {f.name for f in fields(train) if getattr(train, f.name) is None}
+    return replace(train, **{key: value for key, value in values.items() if key in missing})

@@ -1,0 +1,77 @@
+"""The machine a run has: device, precision and the other processes, through accelerate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import nn
+
+from tiss.config import TrainConfig
+from tiss.errors import TissError
+
+
+class World:
+    """One process among `size`, with its device; every exchange between processes goes through here."""
+
+    def __init__(self, train: TrainConfig) -> None:
+        device = choose_device(train.device)
+        bf16 = train.precision == "bf16" or (train.precision == "auto" and device == "cuda")
+        # accelerate keeps one state a process; a second run with another precision needs a new one
+        AcceleratorState._reset_state(reset_partial_state=False)
+        self.accelerator = Accelerator(
+            cpu=device == "cpu", mixed_precision="bf16" if bf16 else "no", log_with=train.tracker
+        )
+        self.autocast_bf16 = bf16
+        self.device: torch.device = self.accelerator.device
+        self.rank = self.accelerator.process_index
+        self.size = self.accelerator.num_processes
+        if train.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True, warn_only=True)
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast_bf16):
+            yield
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model for training: as it is, or with gradients averaged over the processes."""
+        if self.size == 1:
+            return model
+        devices = [self.device] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=devices)
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+    def share_of(self, batch: int, accumulate: int) -> int:
+        """Images of one micro-batch in this process; a batch that cannot be shared out evenly is refused."""
+        parts = self.size * accumulate
+        if batch % parts:
+            nearest = max(1, round(batch / parts)) * parts
+            raise TissError(
+                f"--train.batch {batch} cannot be split over {self.size} process(es) × "
+                f"--train.accumulate {accumulate}: take {nearest}"
+            )
+        return batch // parts
+
+
+def choose_device(name: str) -> str:
+    """`auto` resolved to what the machine has; a device that is not there is an error."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
+    if name not in available:
+        raise TissError(f"--train.device takes auto, cpu, cuda or mps, not {name!r}")
+    if not available[name]:
+        raise TissError(f"--train.device {name}: torch {torch.__version__} finds no such device here; take cpu")
+    return name

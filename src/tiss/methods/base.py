@@ -1,0 +1,148 @@
+"""What a method is: a few verbs around the loop over batches.
+
+    begin     a step starts: grow the head, freeze what must not move
+    prepare   look at the step's pictures once before training, where a method needs that
+    targets   the labels to learn from (pseudo-labels happen here)
+    losses    the weighted terms by name; the engine minimises their sum
+    end       a step is over
+    state     what must survive until the next step, and a resumed run
+
+A method is one file with a frozen dataclass of settings; `@register_method("name", "summary")` is all it takes, and
+an entry point in the group `tiss.methods` from outside the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from tiss.config import from_mapping
+from tiss.data.base import Batch
+from tiss.errors import TissError
+from tiss.models.contract import Need, Output
+from tiss.models.model import SegmentationModel
+from tiss.registry import Registry
+from tiss.scenarios.scenario import Step
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a method that has none."""
+
+
+class Method:
+    """The verbs, with the defaults of plain fine-tuning: no teacher, random new channels."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    Settings: ClassVar[type] = Settings
+    joint: ClassVar[bool] = False  # learn every class in one step
+    initialise: ClassVar[str] = "random"  # how new channels start: random, or from the background (MiB)
+    uses_teacher: ClassVar[bool] = False
+    head: ClassVar[str | None] = None  # the kind of head it needs, where the decoder's own will not do
+
+    def __init__(self, settings: Any, steps: int) -> None:
+        self.settings = settings
+        self.steps = steps  # of the whole scenario: the paper's weights depend on it
+        self.step: Step | None = None
+
+    def check(self, model: SegmentationModel) -> None:
+        """Raises a TissError where this method and the model's architecture do not go together."""
+
+    def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
+        """The features that `losses` wants from the student and from the teacher."""
+        return ()
+
+    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
+        """A step starts: the head grows by the step's classes."""
+        self.step = step
+        if step.index > 0:
+            model.grow(step.new_classes, initialise=self.initialise, seed=seed)
+
+    def prepare(
+        self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Callable[[], Iterable[Batch]]
+    ) -> None:
+        """One look at the step's pictures before training; `batches()` gives this process's share of them."""
+
+    def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
+        """Labels N × H × W to learn from."""
+        return batch.label
+
+    def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
+        """Weighted terms by name; their sum is minimised."""
+        raise TypeError(f"method {self.name!r} must define losses()")
+
+    def train_mode(self, model: nn.Module) -> None:
+        """Puts the model into training mode: called whenever that is due, so a frozen layer can be frozen again."""
+        model.train()
+
+    def end(self, step: Step, model: SegmentationModel) -> None:
+        """A step is over."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors to keep in checkpoints and in the step's folder."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Takes back what `state` gave."""
+
+    def base_settings(self) -> dict[str, Any]:
+        """Whatever of the settings changes step 0: runs that agree in it can share their first step."""
+        return {}
+
+
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    "methods",
+    (
+        "tiss.methods.finetune",
+        "tiss.methods.lwf",
+        "tiss.methods.mib",
+        "tiss.methods.patchwise",
+        "tiss.methods.frozen",
+        "tiss.methods.plop",
+        "tiss.methods.sdr",
+    ),
+)
+
+
+def register_method(name: str, summary: str) -> Callable[[type[Method]], type[Method]]:
+    """Class decorator: names a method, and its settings after it."""
+
+    def add(cls: type[Method]) -> type[Method]:
+        cls.name, cls.summary = name, summary
+        cls.Settings = type(cls.Settings.__name__, (cls.Settings,), {"name": name, "__doc__": summary})
+        return METHODS.register(name)(cls)
+
+    return add
+
+
+def settings_from(value: Any) -> Any:
+    """Settings from a method's name, from `{name: …, field: …}`, or as they are."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, Mapping):
+        return value
+    given = dict(value)
+    if "name" not in given:
+        raise TissError("--method needs a name beside its settings, for example --method tiss")
+    method = METHODS.get(str(given.pop("name")))
+    return from_mapping(method.Settings, given, "method")
+
+
+def build_method(settings: Any, steps: int) -> Method:
+    """The method that `settings` (or a name) belong to, for a scenario of so many steps."""
+    settings = settings_from(settings)
+    return METHODS.get(settings.name)(settings, steps)
+
+
+def all_sum(tensor: Tensor) -> Tensor:
+    """The sum over all processes (the tensor itself where there is one process)."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(tensor)
+    return tensor
