@@ -44,6 +44,8 @@ class Method:
     joint: ClassVar[bool] = False  # learn every class in one step
     initialise: ClassVar[str] = "random"  # how new channels start: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
+    families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders that it goes with
+    refusal: ClassVar[str] = "does not go with this encoder"  # why other families are refused
     head: ClassVar[str | None] = None  # the kind of head it needs, where the decoder's own will not do
 
     def __init__(self, settings: Any, steps: int) -> None:
@@ -53,6 +55,8 @@ class Method:
 
     def check(self, model: SegmentationModel) -> None:
         """Raises a TissError where this method and the model's architecture do not go together."""
+        if model.encoder.family not in self.families:
+            raise TissError(f"--method {self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}")
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         """The features that `losses` wants from the student and from the teacher."""

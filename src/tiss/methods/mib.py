@@ -63,6 +63,8 @@ class MiBWithFeatures(MiB):
 
     Settings: ClassVar[type] = FeatureSettings
     power: ClassVar[Literal[1, 2]]
+    families = ("vit", "hierarchical")
+    refusal = "compares patch tokens, which only transformers have (take --method ilt or another encoder)"
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return tuple(range(model.encoder.blocks))

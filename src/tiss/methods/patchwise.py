@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import Batch
-from tiss.errors import TissError
 from tiss.losses import patch_contrast
 from tiss.methods.base import register_method
 from tiss.methods.mib import MiB, MiBSettings
@@ -31,13 +30,8 @@ class TISS(MiB):
     """Eq. 12 and 13 on top of MiB; at step 0 cross-entropy and L_ct."""
 
     Settings = TISSSettings
-
-    def check(self, model: SegmentationModel) -> None:
-        if model.encoder.contrast_blocks is None:
-            raise TissError(
-                f"--method {self.name} contrasts patch tokens, and a {model.encoder.family} encoder has none: "
-                "take a transformer (--model.encoder vit_small_patch16_384) or --method mib"
-            )
+    families = ("vit", "hierarchical")
+    refusal = "contrasts patch tokens, which only transformers have (take --method mib or another encoder)"
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         assert model.encoder.contrast_blocks is not None, "check() comes first"

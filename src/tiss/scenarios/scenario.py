@@ -33,6 +33,7 @@ class Step:
     future_classes: tuple[str, ...]
     train: Split
     test: Split
+    steps: int = 1  # of the whole scenario: some methods' weights depend on it
 
     @property
     def seen(self) -> int:
@@ -121,6 +122,7 @@ class Scenario:
             test=self._make_test(
                 {value: channel for channel, value in value_of.items() if channel < old + new}
             ),
+            steps=len(self),
         )
 
     def _make_test(self, seen: dict[int, int]) -> Split:

@@ -1,0 +1,65 @@
+"""The command line: finds the command, runs it, turns a TissError into one line and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from tiss import __version__
+from tiss.errors import TissError, suggest
+
+# command → (module, what it is for); the module's `main(arguments) -> int` does the rest
+COMMANDS = {
+    "demo": ("tiss.cli.demo", "five minutes, no data needed: see what forgetting is and what stops it"),
+    "run": ("tiss.cli.run", "one experiment: a data set, a task, a method"),
+    "eval": ("tiss.cli.eval", "test a saved step again"),
+    "report": ("tiss.cli.report", "tables and a page from finished runs"),
+    "methods": ("tiss.cli.methods", "list the methods and what they go with"),
+    "encoders": ("tiss.cli.encoders", "list the encoders"),
+    "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),
+}
+
+ABOUT = """tiss: incremental semantic segmentation.
+
+A segmentation model learns new classes step by step, from images where only the new classes are labelled,
+without the old data, and does not forget the old classes."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return dispatch(words)
+    except TissError as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"tiss: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tiss: stopped; the same command with --resume goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(overview())
+        return 0
+    if words[0] in ("--version", "-V"):
+        print(f"tiss {__version__}")
+        return 0
+    command, *rest = words
+    if command not in COMMANDS:
+        raise TissError(suggest(command, COMMANDS, "command"))
+    module = import_module(COMMANDS[command][0])
+    code: int = module.main(rest)
+    return code
+
+
+def overview() -> str:
+    lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help teaches the command", ""]
+    lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
+    lines += ["", "start here:", "  tiss demo", "  tiss run --data voc --data.root VOCdevkit --task 15-1 --method tiss"]
+    return "\n".join(lines)
