@@ -2,13 +2,35 @@
 
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
 from tiss.losses.pixel import cross_entropy, distillation, unbiased_cross_entropy, unbiased_distillation
+from tiss.losses.pod import local_pod
+from tiss.losses.prototypes import (
+    Prototypes,
+    class_sums,
+    feature_sparsity,
+    prototype_attraction,
+    prototype_labels,
+    prototype_matching,
+    prototype_repulsion,
+)
+from tiss.losses.pseudo import EntropyThresholds, entropy_and_class, pseudo_labels
 
 __all__ = [
+    "EntropyThresholds",
+    "Prototypes",
+    "class_sums",
     "cross_entropy",
     "distillation",
+    "entropy_and_class",
     "feature_distillation",
+    "feature_sparsity",
+    "local_pod",
     "patch_contrast",
     "patch_similarity",
+    "prototype_attraction",
+    "prototype_labels",
+    "prototype_matching",
+    "prototype_repulsion",
+    "pseudo_labels",
     "unbiased_cross_entropy",
     "unbiased_distillation",
 ]

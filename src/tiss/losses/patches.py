@@ -15,8 +15,9 @@ from tiss.losses.grouped import full_precision
 def patch_contrast(tokens: Tensor, reference: Tensor, signed: bool = False, tau: float = 1.0) -> Tensor:
     """Patch-wise contrast: cross-entropy of row i of P against i, P_ij = |cos(tokens_i, reference_j)| / tau.
 
-    L_cd (contrastive distillation) is `patch_contrast(h_t^L, h_{t-1}^L)`, L_ct `patch_contrast(h_t^L, h_t^1)`.
-    Both arguments N × n × D; the gradient reaches both, so detach a teacher. `signed` keeps the sign.
+    L_cd (contrastive distillation) is `patch_contrast(h_t^L, h_{t-1}^L)`, L_ct `patch_contrast(h_t^L,
+    h_t^1)`. Both arguments N × n × D; the gradient reaches both, so detach a teacher. `signed` keeps the
+    sign.
 
     >>> import torch
     >>> round(float(patch_contrast(torch.eye(2)[None], torch.eye(2)[None])), 4)  # log(1 + 1/e)

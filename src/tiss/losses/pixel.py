@@ -67,7 +67,7 @@ def unbiased_distillation(
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
-    """Plain distillation (LwF): the student's softmax over the old channels alone; mean over channels, pixels.
+    """Plain distillation (LwF): the student's softmax over the old channels; mean over channels and pixels.
 
     >>> import torch
     >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
