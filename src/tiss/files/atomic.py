@@ -28,7 +28,7 @@ _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def mark(phase: str) -> None:
-    """Adds the phase a run is in to the file `$TISS_PHASE_FILE`, if set: for tests that kill the run there."""
+    """Adds the phase of a run to the file `$TISS_PHASE_FILE`, if set: for tests that kill the run there."""
     path = os.environ.get("TISS_PHASE_FILE")
     if path:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
