@@ -199,12 +199,12 @@ def _convert_one(value: Any, hint: Any) -> Any:
         if isinstance(value, bool):
             return _NO
         try:
-            return hint(value) if hint is float or float(value) == int(float(value)) else _NO
+            number = float(value)
+            if hint is float:
+                return number
+            return int(value) if isinstance(value, int) else int(number) if number == int(number) else _NO
         except (TypeError, ValueError, OverflowError):
-            try:
-                return int(value) if hint is int else _NO
-            except (TypeError, ValueError):
-                return _NO
+            return _NO
     if hint is str:
         return str(value) if isinstance(value, (str, int, float)) else _NO
     return value if isinstance(value, hint) else _NO

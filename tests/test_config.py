@@ -1,0 +1,64 @@
+"""Dataclass ↔ mapping: types, named sections, errors that name the flag."""
+
+from __future__ import annotations
+
+import pytest
+
+from tiss.config import DataConfig, RunConfig, TrainConfig, convert, from_mapping, to_mapping
+from tiss.errors import TissError
+
+
+def test_round_trip_through_plain_mappings():
+    config = RunConfig(data=DataConfig("voc", root="x", scale=(0.5, 2.0)), seed=3, task=[["a"], ["b"]])
+    mapping = to_mapping(config)
+    assert mapping["data"]["scale"] == [0.5, 2.0]
+    assert from_mapping(RunConfig, mapping) == config
+
+
+def test_a_named_section_can_be_given_by_its_name():
+    assert from_mapping(RunConfig, {"data": "voc"}).data == DataConfig("voc")
+    assert from_mapping(RunConfig, {"protocol": "mib"}).protocol.name == "mib"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"train": {"epoch": 3}}, "did you mean 'epochs'"),
+        ({"sead": 3}, "did you mean 'seed'"),
+        ({"train": {"epochs": "many"}}, "--train.epochs takes a whole number, not 'many'"),
+        ({"train": {"epochs": 1.5}}, "--train.epochs takes a whole number"),
+        ({"setup": "overlap"}, "one of overlapped, disjoint"),
+        ({"data": {"flip": "perhaps"}}, "true or false"),
+        ({"data": {"scale": "1"}}, "--data.scale"),
+        ({"seed": None}, "--seed needs a value"),
+        ({"train": 3}, "expected key: value"),
+    ],
+)
+def test_mistakes_name_the_flag(mapping, message):
+    with pytest.raises(TissError, match="(?s).*" + message.replace("(", "\\(")):
+        from_mapping(RunConfig, mapping)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("3", int, 3),
+        ("1e3", int, 1000),
+        ("1e-3", float, 1e-3),
+        ("off", bool, False),
+        ("none", int | None, None),
+        ("0.5,2", tuple[float, float], (0.5, 2.0)),
+        ("0.5 2", tuple[float, float] | None, (0.5, 2.0)),
+        (7, str | None, "7"),
+    ],
+)
+def test_text_becomes_the_type(text, hint, value):
+    assert convert(text, hint, "flag") == value
+
+
+def test_every_setting_has_help():
+    from dataclasses import fields
+
+    for section in (RunConfig, DataConfig, TrainConfig):
+        for field in fields(section):
+            assert field.metadata.get("help") or field.name in ("data", "protocol", "model", "train", "eval"), field

@@ -1,0 +1,55 @@
+"""Imports go one way along the line, and `tiss --help` stays quick."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import tiss
+
+PACKAGE = Path(tiss.__file__).parent
+LINE = [
+    *("errors", "registry", "chance", "files", "lock", "palette"),
+    *("config", "data", "scenarios", "models", "losses", "methods", "evaluation", "engine", "reporting", "cli"),
+]
+BASE = 6  # the first ones have no order among themselves
+
+
+def layer(module: str) -> int | None:
+    parts = module.split(".")
+    return LINE.index(parts[1]) if len(parts) > 1 and parts[0] == "tiss" and parts[1] in LINE else None
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_imports_go_one_way():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        own = layer("tiss." + str(path.relative_to(PACKAGE).with_suffix("")).replace("/", "."))
+        for module in imports_of(path):
+            other = layer(module)
+            if own is not None and other is not None and other > own and other >= BASE:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {module}")
+    assert not wrong
+
+
+def test_help_does_not_import_torch():
+    code = "import sys; from tiss.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "tiss demo" in done.stdout
+
+
+def test_public_names_resolve():
+    for name in tiss.__all__:
+        assert getattr(tiss, name) is not None
