@@ -1,0 +1,272 @@
+"""`shapes`: scenes that the package draws itself, so that a first run needs no download.
+
+A class is a shape with a texture. Colours are drawn at random for every object and every background, so a
+single pixel's colour says nothing about its class; the texture and the outline say everything. Objects vary
+in size and angle, hide one another, and carry a border of one ignored pixel, as real masks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tiss.chance import stream
+from tiss.data.base import DATASETS, IGNORE, Sample
+from tiss.errors import TissError
+
+Array = NDArray[np.float32]
+
+UNIT = 64.0  # lengths below are in 64ths of the picture's side, whatever its size
+MOST_OBJECTS = 4
+CHUNK = 64  # pictures drawn at a time: small enough to stay in the processor's cache
+
+
+# Outlines: a signed distance to the outline, negative inside, of points (x, y) in the object's own frame, for
+# an object of radius r. Not exactly Euclidean at corners, where one pixel more or less does not matter.
+
+
+def _box(x: Array, y: Array, width: Array, height: Array) -> Array:
+    return np.maximum(np.abs(x) - width, np.abs(y) - height)
+
+
+def _disc(x: Array, y: Array, r: Array) -> Array:
+    return np.hypot(x, y) - r
+
+
+def _square(x: Array, y: Array, r: Array) -> Array:
+    return _box(x, y, 0.85 * r, 0.85 * r)
+
+
+def _triangle(x: Array, y: Array, r: Array) -> Array:
+    slope = np.float32(np.sqrt(0.75))
+    return np.maximum(np.maximum(y, slope * x - 0.5 * y), -slope * x - 0.5 * y) - 0.6 * r
+
+
+def _ring(x: Array, y: Array, r: Array) -> Array:
+    return np.abs(np.hypot(x, y) - 0.72 * r) - 0.33 * r
+
+
+def _cross(x: Array, y: Array, r: Array) -> Array:
+    return np.minimum(_box(x, y, 1.05 * r, 0.42 * r), _box(x, y, 0.42 * r, 1.05 * r))
+
+
+def _star(x: Array, y: Array, r: Array) -> Array:
+    return 0.8 * (np.hypot(x, y) - r * (0.85 + 0.3 * np.cos(5 * np.arctan2(y, x))))
+
+
+def _moon(x: Array, y: Array, r: Array) -> Array:
+    return np.maximum(np.hypot(x, y) - 1.1 * r, 0.75 * r - np.hypot(x - 0.8 * r, y))
+
+
+def _bar(x: Array, y: Array, r: Array) -> Array:
+    return _box(x, y, 1.3 * r, 0.5 * r)
+
+
+# Textures: True where the object shows its second colour, for points in its own frame.
+
+
+def _stripes(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.mod(y, 6) < 3
+
+
+def _checks(x: Array, y: Array) -> NDArray[np.bool_]:
+    return (np.mod(x, 8) < 4) ^ (np.mod(y, 8) < 4)
+
+
+def _dots(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.hypot(np.mod(x, 6) - 3, np.mod(y, 6) - 3) < 1.9
+
+
+def _spokes(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.cos(10 * np.arctan2(y, x)) > 0
+
+
+def _plain(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.zeros(x.shape, bool)
+
+
+def _rings(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.mod(np.hypot(x, y), 6) < 3
+
+
+def _zigzag(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.mod(y + np.abs(np.mod(x, 8) - 4), 6) < 3
+
+
+def _columns(x: Array, y: Array) -> NDArray[np.bool_]:
+    return np.mod(x, 7) < 2.5
+
+
+Outline = Callable[[Array, Array, Array], Array]
+Texture = Callable[[Array, Array], NDArray[np.bool_]]
+CLASSES: dict[str, tuple[Outline, Texture]] = {
+    "disc": (_disc, _stripes),
+    "square": (_square, _checks),
+    "triangle": (_triangle, _dots),
+    "ring": (_ring, _spokes),
+    "cross": (_cross, _plain),
+    "star": (_star, _rings),
+    "moon": (_moon, _zigzag),
+    "bar": (_bar, _columns),
+}
+
+
+@DATASETS.register("shapes")
+class Shapes:
+    """Drawn scenes with eight classes, deterministic by `seed`; each split is drawn once, on first use.
+
+    Picture i of a split depends on (seed, split, i) and `size` alone: a smaller set is a larger one's start.
+    """
+
+    name = "shapes"
+    classes = tuple(CLASSES)
+    has_background = True
+    background_in_test = 0
+    default_task = "4-2"
+    default_crop = 64
+
+    def __init__(
+        self,
+        root: str | Path | None = None,
+        seed: int = 0,
+        size: int = 64,
+        train: int = 1200,
+        test: int = 300,
+    ) -> None:
+        if root is not None:
+            raise TissError("--data.root: shapes is drawn in memory and has no folder; leave the flag out")
+        self.seed = seed
+        self.size = size
+        self._counts = {"train": train, "test": test}
+        self._drawn: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+
+    def ids(self, split: str) -> list[str]:
+        return [f"{split}-{index:05d}" for index in range(self._count(split))]
+
+    def read(self, split: str, id: str) -> Sample:
+        images, labels = self.arrays(split)
+        prefix, _, number = id.rpartition("-")
+        if prefix != split or not number.isdigit() or int(number) >= len(images):
+            raise TissError(f"shapes has no picture {id!r} in its split {split!r}")
+        index = int(number)
+        return Sample(torch.from_numpy(images[index].copy()), torch.from_numpy(labels[index].copy()), id)
+
+    def classes_present(self, split: str) -> dict[str, frozenset[int]]:
+        _, labels = self.arrays(split)
+        values = range(1, len(self.classes) + 1)
+        present = np.stack([(labels == value).any((1, 2)) for value in values], 1)  # pictures × classes
+        return {
+            id: frozenset((np.flatnonzero(row) + 1).tolist())
+            for id, row in zip(self.ids(split), present, strict=True)
+        }
+
+    def colours(self) -> list[tuple[int, int, int]] | None:
+        return None
+
+    def root_path(self) -> Path | None:
+        return None
+
+    def arrays(self, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """All pictures of a split: images N × 3 × H × W and labels N × H × W, drawn on first use."""
+        if split not in self._drawn:
+            self._drawn[split] = draw(self.seed, split, self._count(split), self.size)
+        return self._drawn[split]
+
+    def _count(self, split: str) -> int:
+        if split not in self._counts:
+            raise TissError(f"shapes has no split {split!r}: choose train or test")
+        return self._counts[split]
+
+
+def draw(seed: int, split: str, count: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Draws `count` scenes: uint8 images N × 3 × size × size and labels N × size × size."""
+    images = np.empty((count, 3, size, size), np.uint8)
+    labels = np.empty((count, size, size), np.uint8)
+    for start in range(0, count, CHUNK):
+        stop = min(start + CHUNK, count)
+        # always a full chunk of numbers: a picture must not depend on how many follow it
+        rng = stream(seed, "shapes", split, start)
+        image, label = _draw_chunk(rng, size)
+        images[start:stop] = np.rint(255 * image[: stop - start]).astype(np.uint8)
+        labels[start:stop] = label[: stop - start]
+    return images, labels
+
+
+def _draw_chunk(rng: np.random.Generator, size: int) -> tuple[Array, NDArray[np.uint8]]:
+    backdrop = rng.random((CHUNK, 3), np.float32)
+    image = _background(rng, backdrop, size)
+    label = np.zeros((CHUNK, size, size), np.uint8)
+    objects = rng.integers(1, MOST_OBJECTS + 1, CHUNK)
+    for layer in range(MOST_OBJECTS):
+        kinds = rng.integers(0, len(CLASSES), CHUNK)
+        numbers = rng.random((CHUNK, 4), np.float32)  # radius, centre x, centre y, angle
+        first = _contrasting(rng, backdrop, backdrop)
+        second = _contrasting(rng, backdrop, first)
+        for kind in range(len(CLASSES)):
+            rows = np.flatnonzero((kinds == kind) & (layer < objects))
+            if rows.size:
+                _paint(image, label, rows, kind, numbers[rows], first[rows], second[rows])
+    noise = rng.normal(0, 0.02, image.shape).astype(np.float32)
+    return np.clip(image + noise, 0, 1), label
+
+
+def _grid(size: int) -> tuple[Array, Array]:
+    """Coordinates of the pixels' centres in 64ths of the side, each size × size."""
+    line = ((np.arange(size) + 0.5) * UNIT / size).astype(np.float32)
+    x, y = np.meshgrid(line, line)
+    return x, y
+
+
+def _background(rng: np.random.Generator, backdrop: Array, size: int) -> Array:
+    """Soft waves of two kindred colours in a random direction, N × 3 × size × size."""
+    x, y = _grid(size)
+    numbers = rng.random((CHUNK, 5, 1, 1), np.float32)
+    angle, period = np.pi * numbers[:, 0], 5 + 11 * numbers[:, 1]
+    along = x * np.cos(angle) + y * np.sin(angle)
+    across = y * np.cos(angle) - x * np.sin(angle)
+    bend = 3 * np.sin(across / (4 + 6 * numbers[:, 2]))
+    wave = np.sin(2 * np.pi * (along + bend) / period + 6 * numbers[:, 3])  # N × H × W, in [-1, 1]
+    tint = (0.24 * rng.random((CHUNK, 3), np.float32) - 0.12)[:, :, None, None]
+    slope = (x - y) / UNIT * (0.3 * numbers[:, 4] - 0.15)
+    return backdrop[:, :, None, None] + tint * wave[:, None] + slope[:, None]
+
+
+def _contrasting(rng: np.random.Generator, one: Array, other: Array, tries: int = 12) -> Array:
+    """A random colour for each row, N × 3: of several, one that is far from both given colours."""
+    candidates = rng.random((len(one), tries, 3), np.float32)
+    distance = np.minimum(*(np.square(candidates - colour[:, None]).sum(-1) for colour in (one, other)))
+    # far enough is enough: the farthest of all would nearly always be a corner of the colour cube
+    chosen = np.argmax(np.minimum(distance, 0.35), axis=1)
+    return candidates[np.arange(len(one)), chosen]
+
+
+def _paint(
+    image: Array,
+    label: NDArray[np.uint8],
+    rows: NDArray[np.intp],
+    kind: int,
+    numbers: Array,
+    first: Array,
+    second: Array,
+) -> None:
+    """Paints one object of class `kind` into each picture of `rows`, over what is there already."""
+    outline, texture = list(CLASSES.values())[kind]
+    size = label.shape[-1]
+    radius, centre_x, centre_y, turn = (column[:, None, None] for column in numbers.T)
+    radius = 10 + 8 * radius
+    angle = (turn - 0.5) * np.float32(np.pi / 3)
+    x, y = _grid(size)
+    dx, dy = x - (8 + 48 * centre_x), y - (8 + 48 * centre_y)
+    u, v = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
+    distance = outline(u, v, radius) * (size / UNIT)  # in pixels
+    cover = np.clip(0.5 - distance, 0, 1)[:, None]  # soft edges
+    colour = np.where(texture(u, v)[:, None], second[:, :, None, None], first[:, :, None, None])
+    image[rows] += cover * (colour - image[rows])
+    painted = label[rows]
+    painted[(distance > 0) & (distance <= 1)] = IGNORE
+    painted[distance <= 0] = kind + 1
+    label[rows] = painted
