@@ -1,7 +1,7 @@
 """The output contract: what every model gives, whatever its encoder.
 
-`logits` stay at the decoder's own resolution; only losses (inside) and prediction bring them to pixels, the way
-that `Resolution` says: bilinear (align_corners=False) to the padded size, then cropped to the input's.
+`logits` stay at the decoder's own resolution; only losses (inside) and prediction bring them to pixels, the
+way that `Resolution` says: bilinear (align_corners=False) to the padded size, then cropped to the input's.
 """
 
 from __future__ import annotations

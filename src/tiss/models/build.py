@@ -1,0 +1,99 @@
+"""Builds models from names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tiss.chance import seed_of
+from tiss.config import ModelConfig
+from tiss.errors import TissError
+from tiss.models.decoder import DECODERS
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Family
+from tiss.models.model import Architecture, Rule, SegmentationModel
+
+
+def build_model(
+    config: ModelConfig,
+    classes: Sequence[str],
+    crop: int | None = None,
+    *,
+    head: str | None = None,
+    seed: int = 0,
+) -> SegmentationModel:
+    """A model for `classes` (the background's name first), pretrained where the configuration says so.
+
+    `crop` is the side for which positions are laid out unless the configuration has its own; `head` another
+    head than the decoder's. The same `seed` gives the same weights whatever was drawn before.
+    """
+    if config.encoder is None:
+        raise TissError("--model.encoder is needed: `tiss encoders` lists the names")
+    architecture = resolve(config, crop, head)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "model") >> 1)
+        return from_architecture(architecture, classes)
+
+
+def resolve(config: ModelConfig, crop: int | None = None, head: str | None = None) -> Architecture:
+    """Fills in what the configuration leaves to the encoder and the decoder; builds nothing large."""
+    assert config.encoder is not None
+    with torch.device("meta"):
+        encoder = make_encoder(config.encoder, EncoderOptions())
+        decoder_name = config.decoder or encoder.default_decoder
+        decoder = DECODERS.get(decoder_name)(encoder)
+    size = config.image_size or crop or encoder.default_image_size
+    return Architecture(config.encoder, decoder_name, head or decoder.default_head, size, config.drop_path)
+
+
+def from_architecture(
+    architecture: Architecture,
+    classes: Sequence[str],
+    groups: Sequence[Sequence[int]] | None = None,
+    rule: Rule = "softmax",
+) -> SegmentationModel:
+    """A model with fresh weights."""
+    encoder = make_encoder(
+        architecture.encoder, EncoderOptions(architecture.image_size, architecture.drop_path)
+    )
+    decoder = DECODERS.get(architecture.decoder)(encoder)
+    return SegmentationModel(architecture, encoder, decoder, classes, groups, rule)
+
+
+def make_encoder(name: str, options: EncoderOptions) -> Encoder:
+    """The encoder called `name`, with fresh weights."""
+    return ENCODERS.get(name)(options)
+
+
+@dataclass(frozen=True)
+class EncoderInfo:
+    """One line of `tiss encoders`."""
+
+    name: str
+    family: Family
+    parameters: int
+    stride: int
+    depth: int
+    image_size: int
+    default_decoder: str
+
+
+def describe_encoder(name: str) -> EncoderInfo:
+    """What there is to know about an encoder, without memory for its weights."""
+    with torch.device("meta"):
+        encoder = make_encoder(name, EncoderOptions())
+    return EncoderInfo(
+        name,
+        encoder.family,
+        sum(parameter.numel() for parameter in encoder.parameters()),
+        encoder.pyramid[-1].stride,
+        encoder.depth,
+        encoder.default_image_size,
+        encoder.default_decoder,
+    )
+
+
+def list_encoders() -> list[EncoderInfo]:
+    """Every registered encoder, sorted by name."""
+    return [describe_encoder(name) for name in ENCODERS]

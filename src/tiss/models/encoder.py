@@ -1,0 +1,121 @@
+"""What an encoder is: the first of a model's three slots, and the registry of them.
+
+An encoder takes normalised pictures whose sides are multiples of its stride and gives the maps that a decoder
+reads (its pyramid) and the features that a method asked for. Everything that a method, a recipe or a decoder
+must know about it is an attribute, so that a pair that makes no sense is refused before anything is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tiss.errors import TissError
+from tiss.models.contract import Need
+from tiss.registry import Registry
+
+Family = Literal["vit", "hierarchical", "cnn"]
+Colours = tuple[float, float, float]
+
+IMAGENET_MEAN: Colours = (0.485, 0.456, 0.406)
+IMAGENET_STD: Colours = (0.229, 0.224, 0.225)
+HALF: Colours = (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Optimiser settings that fine-tune an encoder without destroying it (`--train.recipe tuned`)."""
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 1e-2  # of decoder and head, at step 0
+    step_lr: float = 1e-3  # of decoder and head, at every later step
+    encoder_lr: float = 0.03  # factor on both, for the encoder
+    weight_decay: float = 1e-4
+    warmup: int = 0  # iterations
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """One map of the pyramid that a decoder reads."""
+
+    channels: int
+    stride: int  # input pixels for each of the map's
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """What a user may set of any encoder when it is built."""
+
+    image_size: int | None = None  # side for which positions are laid out (None: the encoder's own)
+    drop_path: float = 0.0
+
+
+class Encoder(nn.Module):
+    """Base of all encoders; a new one sets these attributes and writes `forward`."""
+
+    name: str
+    family: Family
+    depth: int  # how many blocks can be asked for: needs 0 … depth − 1, or negative from the end
+    channels: int  # of the last block's map
+    stride: int  # both sides of the input must be multiples of it; the model pads
+    pyramid: tuple[Level, ...]  # finest first; the last is the last block's map
+    mean: Colours = IMAGENET_MEAN  # of RGB in 0..1
+    std: Colours = IMAGENET_STD
+    named_needs: tuple[str, ...] = ()  # further features that can be asked for by name
+    contrast_blocks: (
+        tuple[int, int] | None
+    )  # first and last block of L_ct, equal in shape; None: no patch tokens
+    pod_needs: tuple[Need, ...]  # the maps of local POD, without the logits
+    default_decoder: str = "linear"
+    tuned: Tuned = Tuned()
+    default_image_size: int = 512
+    checkpointing: bool = False  # recompute each block in the backward pass
+
+    def forward(
+        self, images: Tensor, needs: tuple[Need, ...] = ()
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Normalised N × 3 × H × W to (pyramid, features), all N × D × h × w, features ordered as `needs`.
+
+        The last block's feature is what the decoder reads, after a final norm where there is one.
+        """
+        raise NotImplementedError
+
+    def resolve(self, needs: Sequence[Need]) -> tuple[Need, ...]:
+        """`needs` with negative indices counted from the end; one that does not exist is an error."""
+        resolved: list[Need] = []
+        for need in needs:
+            if isinstance(need, str):
+                if need not in self.named_needs:
+                    raise TissError(
+                        f"encoder {self.name} has no feature {need!r}: it has {self.feature_names()}"
+                    )
+                resolved.append(need)
+            elif -self.depth <= need < self.depth:
+                resolved.append(need % self.depth)
+            else:
+                raise TissError(f"encoder {self.name} has no block {need}: it has {self.feature_names()}")
+        return tuple(resolved)
+
+    def feature_names(self) -> str:
+        return ", ".join([f"blocks 0 to {self.depth - 1}", *self.named_needs])
+
+    def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A published checkpoint's tensors under this encoder's names; override where they differ."""
+        return tensors
+
+    def run_block(self, block: nn.Module, *inputs: Tensor) -> Tensor:
+        """Runs one block, recomputed in the backward pass where checkpointing is on."""
+        if self.checkpointing and self.training and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
+
+
+EncoderFactory = Callable[[EncoderOptions], Encoder]
+
+ENCODERS: Registry[EncoderFactory] = Registry("encoder", "encoders", ("tiss.models.vit",))

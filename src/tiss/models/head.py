@@ -1,0 +1,100 @@
+"""Heads: the last slot, one logit for each class, growing by one group of classes a step.
+
+The rows of each step are parameters of their own, so that those of earlier steps can be frozen exactly,
+weight decay included; the forward pass joins them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tiss.registry import Registry
+
+Initialise = Literal["background", "random"]
+
+
+class Head(nn.Module):
+    """Base of all heads: `rows` (k × D) and `biases` (k) for each group; the background is row 0."""
+
+    def __init__(self, channels: int, sizes: Sequence[int]) -> None:
+        """`sizes` are the logits of each group; the first counts the background."""
+        super().__init__()
+        self.channels = channels
+        self.rows = nn.ParameterList(nn.Parameter(0.02 * torch.randn(size, channels)) for size in sizes)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+
+    @property
+    def classes(self) -> int:
+        """How many logits there are, the background's among them."""
+        return sum(len(bias) for bias in self.biases)
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """All rows C × D and all biases C."""
+        return torch.cat(list(self.rows)), torch.cat(list(self.biases))
+
+    def group_parameters(self, group: int) -> list[nn.Parameter]:
+        """The parameters that belong to one step's classes alone (group 0 holds the background too)."""
+        return [parameters[group] for parameters in self.growing()]
+
+    def growing(self) -> list[nn.ParameterList]:
+        """The lists that get an entry with every group."""
+        return [self.rows, self.biases]
+
+    @torch.no_grad()
+    def grow(self, new: int, initialise: Initialise, generator: torch.Generator) -> None:
+        """Adds `new` rows.
+
+        "background": w_new = w_b, β_new = β_b − log(new + 1), and β_b gets the same value. Then the
+        background and the new classes together have the probability that the background had, and no other
+        class's moves.
+        "random": new rows as at the start, biases 0, the background as it was.
+        """
+        if initialise == "background":
+            for biases in self.split_biases():
+                biases[0][0] -= math.log(new + 1)
+            added = [
+                parameters[0][:1].expand(new, *parameters[0].shape[1:]).clone()
+                for parameters in self.growing()
+            ]
+        else:
+            row = self.rows[0]
+            random = 0.02 * torch.randn(new, row.shape[1], generator=generator)
+            added = [random.to(row), *(p[0].new_zeros(new) for p in self.growing()[1:])]
+        for parameters, values in zip(self.growing(), added, strict=True):
+            parameters.append(nn.Parameter(values))
+
+    def split_biases(self) -> list[nn.ParameterList]:
+        """The lists whose entry for the background is shared out among it and the new classes."""
+        return [self.biases]
+
+
+HEADS: Registry[type[Head]] = Registry("head", "heads")
+
+
+@HEADS.register("linear")
+class LinearHead(Head):
+    """One linear layer: N × D × h × w to N × C × h × w."""
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        rows, biases = self.joined()
+        return F.conv2d(decoded, rows[:, :, None, None], biases)
+
+
+@HEADS.register("cosine")
+class CosineHead(Head):
+    """z_c = s · cos(w_c, x) + β_c with a learned scale s; the bias makes its growth exact."""
+
+    def __init__(self, channels: int, sizes: Sequence[int]) -> None:
+        super().__init__(channels, sizes)
+        self.scale = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        rows, biases = self.joined()
+        rows = self.scale * F.normalize(rows, dim=1)
+        return F.conv2d(F.normalize(decoded, dim=1), rows[:, :, None, None], biases)

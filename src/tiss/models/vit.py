@@ -1,0 +1,200 @@
+"""The plain vision transformer, with timm's parameter names: timm, DINOv2 and hub checkpoints load strictly.
+
+Features are the patch tokens after each block, the last after the final norm (which is what a decoder reads);
+class and register tokens take part in attention and are left out of every map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tiss.models.contract import Need
+from tiss.models.encoder import (
+    ENCODERS,
+    HALF,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Colours,
+    Encoder,
+    EncoderOptions,
+    Level,
+    Tuned,
+)
+from tiss.models.layers import Block, as_map, initialise_transformer
+
+# SGD at 1e-2 over all of a pretrained ViT destroys it; the head at 1e-2 and the encoder at 3e-4 do not.
+FINE_TUNED = Tuned("sgd", lr=1e-2, step_lr=1e-3, encoder_lr=0.03)
+
+
+@dataclass(frozen=True)
+class VitSettings:
+    """The shape of one vision transformer."""
+
+    width: int
+    depth: int
+    heads: int
+    patch: int
+    image_size: int
+    mean: Colours = HALF
+    std: Colours = HALF
+    class_token: bool = True
+    class_position: bool = True  # whether the class token has a position of its own
+    registers: int = 0
+    layer_scale: float | None = None
+    tuned: Tuned = FINE_TUNED
+
+
+class VisionTransformer(Encoder):
+    """Patches, positions, pre-norm blocks, a final norm."""
+
+    family = "vit"
+
+    def __init__(self, name: str, settings: VitSettings, options: EncoderOptions) -> None:
+        super().__init__()
+        self.name, self.settings = name, settings
+        self.mean, self.std, self.tuned = settings.mean, settings.std, settings.tuned
+        self.depth = settings.depth
+        self.channels = settings.width
+        self.stride = settings.patch
+        self.pyramid = (Level(settings.width, settings.patch),)
+        self.contrast_blocks = (0, settings.depth - 1)
+        self.pod_needs = tuple(range(2, settings.depth, 3))
+        self.default_image_size = settings.image_size
+        side = -(-(options.image_size or settings.image_size) // settings.patch)
+        self.grid = (side, side)
+
+        self.patch_embed = PatchEmbedding(settings.width, settings.patch)
+        if settings.class_token:
+            self.cls_token = nn.Parameter(torch.empty(1, 1, settings.width))
+        if settings.registers:
+            self.reg_token = nn.Parameter(torch.empty(1, settings.registers, settings.width))
+        positions = side * side + (1 if settings.class_token and settings.class_position else 0)
+        self.pos_embed = nn.Parameter(torch.empty(1, positions, settings.width))
+        rates = [options.drop_path * i / max(settings.depth - 1, 1) for i in range(settings.depth)]
+        self.blocks = nn.ModuleList(
+            Block(settings.width, settings.heads, layer_scale=settings.layer_scale, drop_path=rate)
+            for rate in rates
+        )
+        self.norm = nn.LayerNorm(settings.width, eps=1e-6)
+        self.reset()
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return int(self.settings.class_token) + self.settings.registers
+
+    def reset(self) -> None:
+        self.apply(initialise_transformer)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        if self.settings.class_token:
+            nn.init.normal_(self.cls_token, std=1e-6)
+        if self.settings.registers:
+            nn.init.normal_(self.reg_token, std=1e-6)
+
+    def forward(
+        self, images: Tensor, needs: tuple[Need, ...] = ()
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        wanted = self.resolve(needs)
+        height, width = images.shape[-2] // self.stride, images.shape[-1] // self.stride
+        tokens = self.embed(images, (height, width))
+        found: dict[Need, Tensor] = {}
+        for index, block in enumerate(self.blocks):
+            tokens = self.run_block(block, tokens)
+            if index in wanted and index < self.depth - 1:
+                found[index] = as_map(tokens[:, self.prefix :], height, width)
+        last = as_map(self.norm(tokens)[:, self.prefix :], height, width)
+        found[self.depth - 1] = last
+        return (last,), tuple(found[need] for need in wanted)
+
+    def embed(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Patches with positions, after the class and register tokens: N × (prefix + n) × D."""
+        patches = self.patch_embed(images)  # N × n × D
+        positions = self.positions(grid)
+        before = []
+        if self.settings.class_token:
+            class_token: Tensor = self.cls_token
+            if self.settings.class_position:
+                class_token = class_token + positions[:, :1]
+                positions = positions[:, 1:]
+            before.append(class_token)
+        if self.settings.registers:
+            before.append(self.reg_token)
+        return torch.cat(
+            [*(token.expand(images.shape[0], -1, -1) for token in before), patches + positions], dim=1
+        )
+
+    def positions(self, grid: tuple[int, int]) -> Tensor:
+        return resize_positions(self.pos_embed, self.grid, grid)
+
+    @torch.no_grad()
+    def lay_out(self, height: int, width: int) -> None:
+        """Resizes the positions for good to pictures of this size (padded), e.g. before an export."""
+        grid = (-(-height // self.stride), -(-width // self.stride))
+        self.pos_embed = nn.Parameter(
+            self.positions(grid).clone(), requires_grad=self.pos_embed.requires_grad
+        )
+        self.grid = grid
+
+
+class PatchEmbedding(nn.Module):
+    """Cuts a picture into patches and projects each: N × 3 × H × W to N × n × D."""
+
+    def __init__(self, channels: int, patch: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, channels, patch, patch)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(images).flatten(2).transpose(1, 2)
+
+
+def resize_positions(positions: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Positions 1 × (k + h·w) × D of the grid `old` for the grid `new`; the first k stay.
+
+    Bicubic with antialiasing, as timm resizes them for its own and for DINOv2's weights.
+    """
+    if old == new:
+        return positions
+    first = positions.shape[1] - old[0] * old[1]
+    patches = as_map(positions[:, first:], *old).float().contiguous()
+    resized = F.interpolate(patches, new, mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2).to(positions.dtype)], dim=1)
+
+
+SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
+
+
+def register(name: str, settings: VitSettings) -> None:
+    """Makes a vision transformer known by name."""
+
+    @ENCODERS.register(name)
+    def build(options: EncoderOptions) -> Encoder:
+        return VisionTransformer(name, settings, options)
+
+
+def register_all() -> None:
+    for size, (width, depth, heads) in SIZES.items():
+        for patch in (8, 14, 16, 32):
+            for image_size in (224, 384):
+                if image_size % patch == 0:
+                    register(
+                        f"vit_{size}_patch{patch}_{image_size}",
+                        VitSettings(width, depth, heads, patch, image_size),
+                    )
+        deit = VitSettings(width, depth, heads, 16, 224, IMAGENET_MEAN, IMAGENET_STD)
+        if size != "large":
+            register(f"deit_{size}_patch16_224", deit)
+        if size != "tiny":
+            dinov2 = VitSettings(width, depth, heads, 14, 518, IMAGENET_MEAN, IMAGENET_STD, layer_scale=1e-5)
+            register(f"vit_{size}_patch14_dinov2", dinov2)
+            registers = replace(dinov2, registers=4, class_position=False)
+            register(f"vit_{size}_patch14_reg4_dinov2", registers)
+    scratch = Tuned("adamw", lr=1e-3, step_lr=5e-4, encoder_lr=1.0, weight_decay=0.05, warmup=100, clip=1.0)
+    register("vit_micro_patch8", VitSettings(16, 3, 2, 8, 32, tuned=scratch))
+    register("vit_demo_patch8", VitSettings(128, 6, 4, 8, 64, tuned=scratch))
+
+
+register_all()

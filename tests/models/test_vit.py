@@ -1,0 +1,85 @@
+"""The native vision transformer: the shared tester, timm's features, counts of parameters, positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.tester import check_architecture, make_model, pictures
+from tiss.errors import TissError
+from tiss.models import ENCODERS, EncoderOptions, describe_encoder
+from tiss.models.vit import VisionTransformer, VitSettings, resize_positions
+
+
+def test_architecture(tmp_path: Path) -> None:
+    check_architecture("vit_micro_patch8", "linear", tmp_path)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny", 6), ("small", 22), ("base", 86), ("large", 304)])
+def test_parameter_counts(size: str, millions: int) -> None:
+    """The paper counts 307 M for large, as its authors round it; 303.7 M are there without a classifier."""
+    assert round(describe_encoder(f"vit_{size}_patch16_384").parameters / 1e6) == millions
+
+
+def test_needs_are_patch_tokens_in_reading_order() -> None:
+    """Class and register tokens stay out of the maps, whose pixels lie where the patches lie."""
+    settings = VitSettings(16, 2, 2, 8, 32, registers=3)
+    encoder = VisionTransformer("test", settings, EncoderOptions()).eval()
+    images = torch.randn(1, 3, 32, 16)
+    _, (first,) = encoder(images, (0,))
+    tokens = encoder.blocks[0](encoder.embed(images, (4, 2)))
+    assert tokens.shape[1] == 4 + 8
+    assert torch.equal(first[0, :, 3, 1], tokens[0, 4 + 7])
+
+
+def test_unknown_block_is_one_line() -> None:
+    model = make_model("vit_micro_patch8")
+    with pytest.raises(TissError, match="no block 3: it has blocks 0 to 2"):
+        model(pictures(1, 32, 32), (3,))
+    with pytest.raises(TissError, match="no feature 'stage1'"):
+        model(pictures(1, 32, 32), ("stage1",))
+
+
+def test_layout_makes_resizing_permanent() -> None:
+    encoder = ENCODERS.get("vit_micro_patch8")(EncoderOptions(image_size=32)).eval()
+    images = torch.randn(1, 3, 40, 64)
+    before = encoder(images)[0][0]
+    assert isinstance(encoder, VisionTransformer)
+    encoder.lay_out(40, 64)
+    assert encoder.grid == (5, 8)
+    torch.testing.assert_close(encoder(images)[0][0], before)
+
+
+def test_positions_keep_a_constant_and_the_first_tokens() -> None:
+    positions = torch.cat([torch.full((1, 1, 2), 7.0), torch.ones(1, 9, 2)], dim=1)
+    resized = resize_positions(positions, (3, 3), (5, 4))
+    assert resized.shape == (1, 21, 2)
+    assert (resized[:, 0] == 7).all()
+    torch.testing.assert_close(resized[:, 1:], torch.ones(1, 20, 2))
+
+
+def test_checkpointing_changes_nothing() -> None:
+    model = make_model("vit_micro_patch8")
+    images = pictures(2, 32, 32)
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        model(images, (0,)).logits.square().sum().backward()
+        assert model.encoder.patch_embed.proj.weight.grad is not None
+        return model.encoder.patch_embed.proj.weight.grad.clone()
+
+    plain = gradient()
+    model.encoder.checkpointing = True
+    torch.testing.assert_close(gradient(), plain)
+
+
+def test_drop_path_only_in_training() -> None:
+    torch.manual_seed(0)
+    encoder = VisionTransformer("test", VitSettings(16, 3, 2, 8, 32), EncoderOptions(drop_path=0.9))
+    images = torch.randn(1, 3, 32, 32)
+    encoder.eval()
+    assert torch.equal(encoder(images)[0][0], encoder(images)[0][0])
+    encoder.train()
+    assert any(not torch.equal(encoder(images)[0][0], encoder(images)[0][0]) for _ in range(5))
