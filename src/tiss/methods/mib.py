@@ -67,7 +67,7 @@ class MiBWithFeatures(MiB):
     refusal = "compares patch tokens, which only transformers have (take --method ilt or another encoder)"
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
-        return tuple(range(model.encoder.blocks))
+        return tuple(range(model.encoder.depth))
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from tiss.models.build import EncoderInfo, build_model, describe_encoder, list_encoders, resolve
 from tiss.models.contract import Need, Output, Resolution, tokens
 from tiss.models.decoder import DECODERS, Decoder
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Tuned
+from tiss.models.encoder import (
+    ENCODERS,
+    Encoder,
+    EncoderDefaults,
+    EncoderOptions,
+    Level,
+    Tuned,
+    encoder_defaults,
+)
 from tiss.models.folder import load_model, save_model, write_model
 from tiss.models.head import HEADS, Head
 from tiss.models.model import Architecture, SegmentationModel, choose_labels
@@ -17,6 +25,7 @@ __all__ = [
     "Architecture",
     "Decoder",
     "Encoder",
+    "EncoderDefaults",
     "EncoderInfo",
     "EncoderOptions",
     "Head",
@@ -29,6 +38,7 @@ __all__ = [
     "build_model",
     "choose_labels",
     "describe_encoder",
+    "encoder_defaults",
     "list_encoders",
     "load_model",
     "resolve",

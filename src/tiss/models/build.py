@@ -11,7 +11,7 @@ from tiss.chance import seed_of
 from tiss.config import ModelConfig
 from tiss.errors import TissError
 from tiss.models.decoder import DECODERS
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Family
+from tiss.models.encoder import ENCODERS, EncoderOptions, Family, make_encoder, outline
 from tiss.models.model import Architecture, Rule, SegmentationModel
 
 
@@ -39,8 +39,8 @@ def build_model(
 def resolve(config: ModelConfig, crop: int | None = None, head: str | None = None) -> Architecture:
     """Fills in what the configuration leaves to the encoder and the decoder; builds nothing large."""
     assert config.encoder is not None
+    encoder = outline(config.encoder)
     with torch.device("meta"):
-        encoder = make_encoder(config.encoder, EncoderOptions())
         decoder_name = config.decoder or encoder.default_decoder
         decoder = DECODERS.get(decoder_name)(encoder)
     size = config.image_size or crop or encoder.default_image_size
@@ -61,11 +61,6 @@ def from_architecture(
     return SegmentationModel(architecture, encoder, decoder, classes, groups, rule)
 
 
-def make_encoder(name: str, options: EncoderOptions) -> Encoder:
-    """The encoder called `name`, with fresh weights."""
-    return ENCODERS.get(name)(options)
-
-
 @dataclass(frozen=True)
 class EncoderInfo:
     """One line of `tiss encoders`."""
@@ -81,8 +76,7 @@ class EncoderInfo:
 
 def describe_encoder(name: str) -> EncoderInfo:
     """What there is to know about an encoder, without memory for its weights."""
-    with torch.device("meta"):
-        encoder = make_encoder(name, EncoderOptions())
+    encoder = outline(name)
     return EncoderInfo(
         name,
         encoder.family,

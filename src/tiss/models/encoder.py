@@ -8,8 +8,8 @@ must know about it is an attribute, so that a pair that makes no sense is refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -119,3 +119,32 @@ class Encoder(nn.Module):
 EncoderFactory = Callable[[EncoderOptions], Encoder]
 
 ENCODERS: Registry[EncoderFactory] = Registry("encoder", "encoders", ("tiss.models.vit",))
+
+
+def make_encoder(name: str, options: EncoderOptions) -> Encoder:
+    """The encoder called `name`, with fresh weights."""
+    return ENCODERS.get(name)(options)
+
+
+@dataclass(frozen=True)
+class EncoderDefaults:
+    """What an encoder answers where the configuration says nothing."""
+
+    family: Family
+    decoder: str
+    image_size: int
+    tuned: dict[str, Any]  # settings of `TrainConfig`
+
+
+def encoder_defaults(name: str) -> EncoderDefaults:
+    """The defaults of an encoder, without memory for its weights."""
+    encoder = outline(name)
+    return EncoderDefaults(
+        encoder.family, encoder.default_decoder, encoder.default_image_size, asdict(encoder.tuned)
+    )
+
+
+def outline(name: str) -> Encoder:
+    """The encoder called `name` with shapes only: nothing is allocated, nothing can be computed."""
+    with torch.device("meta"):
+        return make_encoder(name, EncoderOptions())

@@ -24,7 +24,10 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any] | None = None) -> None:
-    """Writes a complete model folder, whole or not at all."""
+    """Writes a complete model folder, whole or not at all (an empty folder is just filled)."""
+    if folder.is_dir() and not (folder / CONFIG).exists():
+        write_model(model, folder, record)
+        return
     with atomic_folder(folder) as temporary:
         write_model(model, temporary, record)
 
