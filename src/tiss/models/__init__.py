@@ -14,7 +14,7 @@ from tiss.models.encoder import (
     Tuned,
     encoder_defaults,
 )
-from tiss.models.folder import load_model, save_model, write_model
+from tiss.models.folder import from_pretrained, save_model, write_model
 from tiss.models.head import HEADS, Head
 from tiss.models.model import Architecture, SegmentationModel, choose_labels
 
@@ -39,8 +39,8 @@ __all__ = [
     "choose_labels",
     "describe_encoder",
     "encoder_defaults",
+    "from_pretrained",
     "list_encoders",
-    "load_model",
     "resolve",
     "save_model",
     "tokens",

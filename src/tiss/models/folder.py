@@ -49,7 +49,7 @@ def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any
     write_text(folder / CARD, card(model))
 
 
-def load_model(source: str | Path, *, allow_download: bool = True) -> SegmentationModel:
+def from_pretrained(source: str | Path, *, allow_download: bool = True) -> SegmentationModel:
     """The model of a folder, or of the hub; shapes are checked before any weight is read."""
     folder = find_folder(source, allow_download)
     config = read_json(folder / CONFIG)
@@ -135,7 +135,7 @@ A semantic segmentation model of tiss: encoder `{architecture.encoder}`, decoder
 ```python
 import tiss
 
-model = tiss.SegmentationModel.from_pretrained("this-folder")
+model = tiss.from_pretrained("this-folder")
 output = model(images)  # uint8, N × 3 × H × W, RGB; the model normalises and pads
 labels = model.predict_labels(output)  # N × H × W; 0 is the background
 ```

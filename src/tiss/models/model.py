@@ -135,9 +135,9 @@ class SegmentationModel(nn.Module):
     @classmethod
     def from_pretrained(cls, source: str | Path, *, allow_download: bool = True) -> SegmentationModel:
         """Reads a model folder, or fetches one from the hub by its name."""
-        from tiss.models.folder import load_model
+        from tiss.models.folder import from_pretrained
 
-        return load_model(source, allow_download=allow_download)
+        return from_pretrained(source, allow_download=allow_download)
 
 
 def choose_labels(pixels: Tensor, rule: Rule) -> Tensor:
