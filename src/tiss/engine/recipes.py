@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
+
+import torch
 
 from tiss.config import RunConfig, TrainConfig
 from tiss.data.base import Dataset
 from tiss.methods.base import settings_from
-from tiss.models.encoder import encoder_defaults
+from tiss.models.build import make_encoder
+from tiss.models.encoder import Encoder, EncoderOptions
 
 PAPER: dict[str, Any] = {
     "optimizer": "sgd",
@@ -35,12 +38,12 @@ DEMO: dict[str, Any] = {
 }
 
 
-def recipe_values(name: str, data: str, encoder: str) -> dict[str, Any]:
+def recipe_values(name: str, data: str, encoder: Encoder) -> dict[str, Any]:
     """The settings of a recipe: `tuned` is the paper's with what the encoder's family needs."""
     if name == "demo":
         return dict(DEMO)
     paper = PAPER | PAPER_BY_DATA.get(data, {})
-    return paper | (encoder_defaults(encoder).tuned if name == "tuned" else {})
+    return paper | (asdict(encoder.tuned) if name == "tuned" else {})
 
 
 def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
@@ -49,12 +52,13 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     crop = config.data.crop or getattr(dataset, "default_crop", 512)
     scale = config.data.scale or ((0.8, 1.25) if embedded else (0.5, 2.0))
     data = replace(config.data, crop=crop, scale=scale)
-    encoder = config.model.encoder or ("vit_demo_patch8" if embedded else "vit_small_patch16_384")
-    defaults = encoder_defaults(encoder)
+    encoder_name = config.model.encoder or ("vit_demo_patch8" if embedded else "vit_small_patch16_384")
+    with torch.device("meta"):  # its attributes are wanted, not its weights
+        encoder = make_encoder(encoder_name, EncoderOptions())
     model = replace(
         config.model,
-        encoder=encoder,
-        decoder=config.model.decoder or defaults.decoder,
+        encoder=encoder_name,
+        decoder=config.model.decoder or encoder.default_decoder,
         image_size=config.model.image_size or crop,
     )
     name = config.train.recipe or ("demo" if embedded else "paper")
