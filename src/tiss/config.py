@@ -142,6 +142,22 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return result
 
 
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, section by section; naming another method or data set drops the old one's settings."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, Mapping) or isinstance(below, Mapping):
+            low = below if isinstance(below, Mapping) else {} if below is None else {"name": below}
+            high = value if isinstance(value, Mapping) else {"name": value}
+            if "name" in high and "name" in low and high["name"] != low["name"]:
+                low = {}
+            merged[key] = merge(low, high)
+        else:
+            merged[key] = value
+    return merged
+
+
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C:
     """Builds `cls` from plain dictionaries; unknown keys and wrong types are errors that name the key."""
     if not isinstance(mapping, Mapping):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tiss.cli.flags import flags_of, merge, parse_flags
-from tiss.config import RunConfig
+from tiss.cli.flags import flags_of, parse_flags
+from tiss.config import RunConfig, merge
 from tiss.errors import TissError
 
 FLAGS = list(flags_of(RunConfig))

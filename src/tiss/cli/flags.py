@@ -97,22 +97,6 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
         values[last] = value
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, section by section; naming another method or data set drops the old one's settings."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(value, Mapping) or isinstance(below, Mapping):
-            low = below if isinstance(below, Mapping) else {} if below is None else {"name": below}
-            high = value if isinstance(value, Mapping) else {"name": value}
-            if "name" in high and "name" in low and high["name"] != low["name"]:
-                low = {}
-            merged[key] = merge(low, high)
-        else:
-            merged[key] = value
-    return merged
-
-
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML file of key: value pairs."""
     import yaml

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": ("tiss.cli.run", "one experiment: a data set, a task, a method"),
     "eval": ("tiss.cli.eval", "test a saved step again"),
     "report": ("tiss.cli.report", "tables and a page from finished runs"),
+    "grid": ("tiss.cli.grid", "a table of runs, shared first steps, any number of workers"),
     "methods": ("tiss.cli.methods", "list the methods and what they go with"),
     "encoders": ("tiss.cli.encoders", "list the encoders"),
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tiss.cli.flags import Flag, flags_of, help_text, merge, parse_flags, read_yaml
-from tiss.config import RunConfig, from_mapping
+from tiss.cli.flags import Flag, flags_of, help_text, parse_flags, read_yaml
+from tiss.config import RunConfig, convert, from_mapping, merge
 from tiss.errors import TissError
 
 USAGE = "tiss run [--config FILE.yaml] [options]"
@@ -28,16 +28,18 @@ SWITCHES = {
     "help": "this text, with the settings of the --method that is given beside it",
 }
 CONFIG = Flag("config", str, None, "YAML file with any of these options; flags on the command line win")
+STEPS = Flag("steps", int, None, "stop after so many steps; --resume goes on later")
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command."""
     name = method_name(arguments)
-    flags = [CONFIG, *run_flags(name)]
+    flags = [CONFIG, STEPS, *run_flags(name)]
     values, given, _ = parse_flags(arguments, flags, SWITCHES)
     if "help" in given:
         print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
         return 0
+    steps = convert(values.pop("steps", None), int | None, "steps")
     config = config_from(values)
     from tiss.engine.run import default_folder, dump_config, open_scenario, run_experiment
 
@@ -45,7 +47,7 @@ def main(arguments: list[str]) -> int:
         complete, _ = open_scenario(config)
         print(dump_config(complete), end="")
         return 0
-    results = run_experiment(config, resume="resume" in given)
+    results = run_experiment(config, resume="resume" in given, steps=steps)
     from tiss.reporting.tables import print_results
 
     print_results([results])

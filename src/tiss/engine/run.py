@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -56,8 +57,13 @@ class Run:
         return results_of(self.folder, self.config, self.scenario)
 
 
-def run_experiment(config: RunConfig, *, resume: bool = False, reporter: Reporter | None = None) -> dict[str, Any]:
-    """Does one experiment and returns its results; with `resume`, goes on from the last checkpoint."""
+def run_experiment(
+    config: RunConfig, *, resume: bool = False, reporter: Reporter | None = None, steps: int | None = None
+) -> dict[str, Any]:
+    """Does one experiment and returns its results; with `resume`, goes on from the last checkpoint.
+
+    `steps` stops after so many of the scenario's steps, to go on another time.
+    """
     reporter = reporter or TerminalReporter()
     config, scenario = open_scenario(config)
     folder = Path(config.out or default_folder(config))
@@ -74,7 +80,7 @@ def run_experiment(config: RunConfig, *, resume: bool = False, reporter: Reporte
         if config.train.tracker:
             world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
         journal = RunJournal(folder, world)
-        for step in scenario:
+        for step in itertools.islice(scenario, steps):
             mark("between")
             if step.index < finished_steps(folder, len(scenario)):
                 continue
@@ -205,10 +211,14 @@ def dump_config(config: RunConfig) -> str:
 
 
 def default_folder(config: RunConfig) -> Path:
-    """runs/<data>-<task>-<setup>-<method>-seed<seed>, with only letters that any file system takes."""
+    return Path("runs") / run_name(config)
+
+
+def run_name(config: RunConfig) -> str:
+    """<data>-<task>-<setup>-<method>-seed<seed>, with only letters that any file system takes."""
     task = config.task if isinstance(config.task, str) else "groups"
     name = f"{config.data.name}-{task}-{config.setup}-{config.method.name}-seed{config.seed}"
-    return Path("runs") / "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
+    return "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
 
 
 def check_folder(folder: Path, config: RunConfig, resume: bool) -> None:

@@ -1,0 +1,98 @@
+"""`tiss grid`: a table of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from tiss.cli.flags import flags_of, help_text, parse_flags, read_yaml
+from tiss.config import from_mapping, merge, setting
+from tiss.errors import TissError, suggest
+
+USAGE = "tiss grid FILE.yaml|TABLE [options]"
+ABOUT = """
+Does every run of a table, each once: first steps that are the same are trained once and shared, finished runs are
+skipped, a failed run does not stop the rest. Start the same command on as many machines as share the folder.
+
+FILE.yaml holds `defaults` (as in a run's configuration), `runs` (a list of differences), `axes` (key → list, all
+combinations) and `seeds`. TABLE is a table of the paper: --tables lists them.
+"""
+EXAMPLES = """
+tiss grid mine.yaml --out runs/mine
+tiss grid voc --root VOCdevkit --seeds 0,1,2 --out runs/voc
+tiss grid 15-1o --list
+"""
+SWITCHES = {
+    "list": "print each run as a tiss run command, for any scheduler, and stop",
+    "tables": "list the paper's tables and stop",
+    "help": "this text",
+}
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    out: str | None = setting(None, "grid folder (None: runs/<name of the file>)")
+    root: str | None = setting(None, "folder of the data set, for every run")
+    seeds: tuple[int, ...] | None = setting(None, "seeds instead of the file's, with commas")
+    pretrained: str | None = setting(None, "encoder weights, for every run")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command."""
+    flags = list(flags_of(GridOptions))
+    values, given, rest = parse_flags(arguments, flags, SWITCHES, positional="FILE")
+    if "help" in given:
+        print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
+        return 0
+    if "tables" in given:
+        for name in tables():
+            print(f"{name:<12} {load_table(name).get('about', '')}")
+        return 0
+    if len(rest) != 1:
+        raise TissError("tiss grid takes one file or table, for example: tiss grid voc --list")
+    options = from_mapping(GridOptions, values)
+    table = with_options(load_table(rest[0]), options)
+    grid = Path(options.out or Path("runs") / Path(rest[0]).stem)
+    from tiss.engine.grid import commands, plan, work
+    from tiss.engine.progress import TerminalReporter
+
+    cells = plan(table)
+    if "list" in given:
+        print("\n".join(commands(cells, grid)))
+        return 0
+    state = work(cells, grid, TerminalReporter())
+    failed = [name for name, value in state.items() if value == "failed"]
+    print(f"{len(state) - len(failed)} runs done in {grid}; tiss report {grid}/* makes the tables")
+    if failed:
+        raise TissError(f"{len(failed)} run(s) failed: {', '.join(failed)}; see {grid}/claims/*.failed.txt")
+    return 0
+
+
+def with_options(table: dict, options: GridOptions) -> dict:
+    """The table with the command line's data folder, weights and seeds in it."""
+    over: dict = {}
+    if options.root:
+        over = merge(over, {"data": {"root": options.root}})
+    if options.pretrained:
+        over = merge(over, {"model": {"pretrained": options.pretrained}})
+    table = {**table, "defaults": merge(table.get("defaults") or {}, over)}
+    return {**table, "seeds": list(options.seeds)} if options.seeds else table
+
+
+def tables() -> list[str]:
+    """Names of the paper's tables for which the package has a grid."""
+    return sorted(path.name.removesuffix(".yaml") for path in _folder().iterdir() if path.name.endswith(".yaml"))
+
+
+def load_table(name: str) -> dict:
+    """A grid from a file, or one of the package's own by its name."""
+    if Path(name).suffix in (".yaml", ".yml"):
+        return read_yaml(name)
+    if name not in tables():
+        raise TissError(suggest(name, tables(), "table (or give a .yaml file)"))
+    return read_yaml(str(_folder() / f"{name}.yaml"))
+
+
+def _folder():
+    return files("tiss") / "grids"

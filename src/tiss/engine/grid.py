@@ -1,0 +1,239 @@
+"""A grid: a table of runs that share their first steps, done by any number of workers, each run once."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shlex
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tiss.config import RunConfig, from_mapping, merge, to_mapping
+from tiss.engine.progress import Reporter
+from tiss.engine.run import open_scenario, run_experiment, run_name
+from tiss.errors import TissError
+from tiss.files import read_json, write_text
+from tiss.lock import Lease
+from tiss.methods.base import METHODS, build_method, settings_from
+from tiss.scenarios.scenario import Scenario
+
+KEYS = {"about", "defaults", "axes", "runs", "seeds"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid, with the shared first step that it starts from (None: it trains its own)."""
+
+    name: str
+    config: RunConfig
+    base: str | None
+
+    def folder(self, grid: Path) -> Path:
+        return grid / self.name
+
+    def base_folder(self, grid: Path) -> Path | None:
+        return grid / "bases" / self.base if self.base else None
+
+
+def expand(table: Mapping[str, Any]) -> list[RunConfig]:
+    """All configurations of a grid file.
+
+    `defaults` hold for every run; `runs` is a list of differences; `axes` maps keys such as `method` or
+    `train.lr` to lists whose every combination is taken; `seeds` is the innermost axis.
+    """
+    unknown = set(table) - KEYS
+    if unknown:
+        raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(KEYS))}")
+    axes = dict(table.get("axes") or {})
+    axes["seed"] = list(table.get("seeds") or [0])
+    configs = []
+    for run in table.get("runs") or [{}]:
+        for values in itertools.product(*axes.values()):
+            mapping = merge(table.get("defaults") or {}, run)
+            for key, value in zip(axes, values, strict=True):
+                mapping = merge(mapping, _nested(key, value))
+            config = from_mapping(RunConfig, mapping)
+            configs.append(replace(config, method=settings_from(config.method)))
+    return configs
+
+
+def plan(table: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a grid; runs whose first step is the same in every respect get the same base."""
+    cells: list[Cell] = []
+    scenarios: dict[str, tuple[RunConfig, Scenario]] = {}
+    for config in expand(table):
+        complete, scenario = _open_once(config, scenarios)
+        name = run_name(complete)
+        if any(cell.name == name for cell in cells):
+            name += "-" + _digest(to_mapping(complete))[:8]
+        cells.append(Cell(name, config, base_key(complete, scenario)))
+    counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
+    return [replace(cell, base=cell.base if counts[cell.base] > 1 else None) for cell in cells]
+
+
+def _open_once(config: RunConfig, seen: dict[str, tuple[RunConfig, Scenario]]) -> tuple[RunConfig, Scenario]:
+    """A grid's runs mostly share their scenario: opening one reads an index, so each is opened once."""
+    mapping = to_mapping(config)
+    keys = ("data", "task", "setup", "protocol", "order", "lists", "holdout")
+    key = _digest({k: mapping[k] for k in keys} | {"joint": METHODS.get(config.method.name).joint})
+    if key not in seen:
+        seen[key] = open_scenario(config)
+    complete, scenario = seen[key]
+    if complete is not config:
+        from tiss.engine.recipes import resolve
+
+        complete = resolve(config, scenario.dataset)
+    return complete, scenario
+
+
+def base_key(config: RunConfig, scenario: Scenario) -> str | None:
+    """What step 0 depends on, as a name; None where there is nothing after step 0 to share it with."""
+    if len(scenario) == 1 or config.base is not None:
+        return None
+    method = build_method(config.method, len(scenario))
+    mapping = to_mapping(config)
+    later = ("step_epochs", "step_lr")
+    machine = ("device", "loader", "workers", "save_every", "log_every", "tracker", "compile", "checkpointing")
+    train = {k: v for k, v in mapping["train"].items() if k not in later + machine}
+    step = scenario[0]
+    what = {
+        "classes": step.new_classes,
+        "ids": hashlib.sha256("\n".join(step.train.ids).encode()).hexdigest(),
+        "table": step.train.table.tolist(),
+        "data": mapping["data"],
+        "model": mapping["model"],
+        "head": method.head,
+        "train": train,
+        "method": method.base_settings(),
+        "seed": config.seed,
+    }
+    return f"{config.data.name}-{config.model.encoder}-seed{config.seed}-{_digest(what)[:10]}"
+
+
+def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:
+    """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
+    state: dict[str, str] = {}
+    start, trained = time.monotonic(), 0
+    while True:
+        open_cells = [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]
+        progressed = False
+        for cell in open_cells:
+            before = is_finished(cell.folder(grid))
+            state[cell.name] = _attempt(cell, grid, reporter)
+            progressed = progressed or state[cell.name] in ("done", "failed")
+            trained += state[cell.name] == "done" and not before
+            _tell(reporter, cells, state, trained, time.monotonic() - start)
+        if all(state.get(cell.name) in ("done", "failed") for cell in cells):
+            return state
+        if not progressed:
+            time.sleep(wait)  # others are at work on what is left, or on the base of it
+
+
+def _tell(reporter: Reporter, cells: list[Cell], state: dict[str, str], trained: int, seconds: float) -> None:
+    done = sum(value == "done" for value in state.values())
+    failed = sum(value == "failed" for value in state.values())
+    left = len(cells) - done - failed
+    estimate = f", about {seconds / trained * left / 60:.0f} min left" if trained and left else ""
+    reporter.say(f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}")
+
+
+def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
+    """One cell: done, failed, or busy elsewhere."""
+    folder = cell.folder(grid)
+    if is_finished(folder):
+        return "done"
+    claim = Lease(_claims(grid) / f"{cell.name}.lock")
+    if not claim.try_acquire():
+        return "elsewhere"
+    try:
+        base = cell.base_folder(grid)
+        if base is not None and not _ensure_base(cell, base, grid, reporter):
+            return "elsewhere"
+        config = replace(cell.config, out=str(folder), base=str(base) if base else cell.config.base)
+        reporter.say(f"grid: {cell.name}")
+        run_experiment(config, resume=folder.exists(), reporter=reporter)
+        return "done"
+    except Exception as error:  # one broken run must not stop the rest
+        write_text(_claims(grid) / f"{cell.name}.failed.txt", traceback.format_exc())
+        reporter.say(f"grid: {cell.name} failed: {error}")
+        return "failed"
+    finally:
+        claim.release()
+
+
+def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
+    """Trains the shared first step unless it is there; False while another worker is at it."""
+    if (base / "step-0" / "confusion.safetensors").exists():
+        return True
+    claim = Lease(_claims(grid) / f"base-{base.name}.lock")
+    if not claim.try_acquire():
+        return False
+    try:
+        reporter.say(f"grid: first step {base.name}")
+        config = replace(cell.config, out=str(base))
+        run_experiment(config, resume=base.exists(), reporter=reporter, steps=1)
+        return True
+    finally:
+        claim.release()
+
+
+def _claims(grid: Path) -> Path:
+    folder = grid / "claims"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def is_finished(folder: Path) -> bool:
+    path = folder / "results.json"
+    return path.exists() and bool(read_json(path).get("finished"))
+
+
+def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
+    """Every run as an ordinary command, first steps first, for any scheduler."""
+    seen: set[str] = set()
+    for cell in cells:
+        base = cell.base_folder(grid)
+        if base is not None and cell.base not in seen:
+            seen.add(str(cell.base))
+            yield command_of(replace(cell.config, out=str(base)), extra=["--steps", "1"])
+    for cell in cells:
+        base = cell.base_folder(grid)
+        yield command_of(replace(cell.config, out=str(cell.folder(grid)), base=str(base) if base else None))
+
+
+def command_of(config: RunConfig, extra: list[str] | None = None) -> str:
+    """`config` as a `tiss run` command with only the flags that differ from the defaults."""
+    mapping = to_mapping(config)
+    default = to_mapping(replace(RunConfig(), method=type(config.method)()))
+    words = ["tiss", "run", "--method", config.method.name]
+    words += [word for key in mapping for word in _flag_words(key, mapping[key], default[key])]
+    return shlex.join([*words, *(extra or [])])
+
+
+def _flag_words(key: str, value: Any, default: Any) -> list[str]:
+    if isinstance(value, dict):
+        words = ["--" + key, str(value["name"])] if key != "method" and value.get("name") != default.get("name") else []
+        for inner, inner_value in value.items():
+            if inner != "name":
+                words += _flag_words(f"{key}.{inner}", inner_value, default.get(inner))
+        return words
+    if value == default:
+        return []
+    if isinstance(value, list):
+        text = "/".join(map(",".join, value)) if value and isinstance(value[0], list) else ",".join(map(str, value))
+        return [f"--{key}", text]
+    return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: _nested(rest, value)} if rest else {first: value}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
