@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
-
-import torch
 
 from tiss.config import RunConfig, TrainConfig
 from tiss.data.base import Dataset
 from tiss.methods.base import settings_from
-from tiss.models.build import make_encoder
-from tiss.models.encoder import Encoder, EncoderOptions
+from tiss.models.encoder import EncoderDefaults, encoder_defaults
 
 PAPER: dict[str, Any] = {
     "optimizer": "sgd",
@@ -38,12 +35,12 @@ DEMO: dict[str, Any] = {
 }
 
 
-def recipe_values(name: str, data: str, encoder: Encoder) -> dict[str, Any]:
+def recipe_values(name: str, data: str, encoder: EncoderDefaults) -> dict[str, Any]:
     """The settings of a recipe: `tuned` is the paper's with what the encoder's family needs."""
     if name == "demo":
         return dict(DEMO)
     paper = PAPER | PAPER_BY_DATA.get(data, {})
-    return paper | (asdict(encoder.tuned) if name == "tuned" else {})
+    return paper | (encoder.tuned if name == "tuned" else {})
 
 
 def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
@@ -53,12 +50,11 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     scale = config.data.scale or ((0.8, 1.25) if embedded else (0.5, 2.0))
     data = replace(config.data, crop=crop, scale=scale)
     encoder_name = config.model.encoder or ("vit_demo_patch8" if embedded else "vit_small_patch16_384")
-    with torch.device("meta"):  # its attributes are wanted, not its weights
-        encoder = make_encoder(encoder_name, EncoderOptions())
+    encoder = encoder_defaults(encoder_name)
     model = replace(
         config.model,
         encoder=encoder_name,
-        decoder=config.model.decoder or encoder.default_decoder,
+        decoder=config.model.decoder or encoder.decoder,
         image_size=config.model.image_size or crop,
     )
     name = config.train.recipe or ("demo" if embedded else "paper")
