@@ -15,6 +15,7 @@ from typing import Any
 
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
 from tiss.engine.progress import Reporter
+from tiss.engine.recipes import resolve
 from tiss.engine.run import open_scenario, run_experiment, run_name
 from tiss.errors import TissError
 from tiss.files import read_json, write_text
@@ -65,10 +66,14 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
 def plan(table: Mapping[str, Any]) -> list[Cell]:
     """The cells of a grid; runs whose first step is the same in every respect get the same base."""
     cells: list[Cell] = []
-    scenarios: dict[str, tuple[RunConfig, Scenario]] = {}
-    for config in expand(table):
+    scenarios: dict[str, Scenario] = {}
+    configs = expand(table)
+    several = len({(config.model.encoder, config.model.decoder) for config in configs}) > 1
+    for config in configs:
         complete, scenario = _open_once(config, scenarios)
         name = run_name(complete)
+        if several:
+            name = f"{complete.model.encoder}-{complete.model.decoder}-{name}"
         if any(cell.name == name for cell in cells):
             name += "-" + _digest(to_mapping(complete))[:8]
         cells.append(Cell(name, config, base_key(complete, scenario)))
@@ -76,19 +81,15 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
     return [replace(cell, base=cell.base if counts[cell.base] > 1 else None) for cell in cells]
 
 
-def _open_once(config: RunConfig, seen: dict[str, tuple[RunConfig, Scenario]]) -> tuple[RunConfig, Scenario]:
+def _open_once(config: RunConfig, seen: dict[str, Scenario]) -> tuple[RunConfig, Scenario]:
     """A grid's runs mostly share their scenario: opening one reads an index, so each is opened once."""
     mapping = to_mapping(config)
     keys = ("data", "task", "setup", "protocol", "order", "lists", "holdout")
     key = _digest({k: mapping[k] for k in keys} | {"joint": METHODS.get(config.method.name).joint})
     if key not in seen:
-        seen[key] = open_scenario(config)
-    complete, scenario = seen[key]
-    if complete is not config:
-        from tiss.engine.recipes import resolve
-
-        complete = resolve(config, scenario.dataset)
-    return complete, scenario
+        _, seen[key] = open_scenario(config)
+    scenario = seen[key]
+    return resolve(config, scenario.dataset), scenario
 
 
 def base_key(config: RunConfig, scenario: Scenario) -> str | None:
