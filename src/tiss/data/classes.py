@@ -1,0 +1,126 @@
+"""Class lists and colour maps from a user's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tiss.data.base import IGNORE
+from tiss.data.images import Colour
+from tiss.errors import TissError
+
+BACKGROUND_NAMES = ("background", "_background_", "__background__", "bg")
+IGNORE_NAMES = ("ignore", "_ignore_", "__ignore__", "void", "unlabeled", "unlabelled")
+CLASS_FILES = ("classes.txt", "classes.json", "classes.yaml", "classes.yml")
+COLOUR_FILES = ("colours.txt", "colors.txt", "colormap.txt")
+MOST_CLASSES = IGNORE - 2  # values 1 to 253 however labels are numbered, so that 255 stays free
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """Foreground names in order, and whether mask value 0 is the background (else it is the first class)."""
+
+    names: tuple[str, ...]
+    background: bool
+    colours: dict[str, Colour]
+
+
+def find_file(root: Path, names: tuple[str, ...]) -> Path | None:
+    """The one of `names` that lies in `root`; two of them are an error, since they could differ."""
+    found = [root / name for name in names if (root / name).is_file()]
+    if len(found) > 1:
+        raise TissError(f"{found[1]}: {found[0].name} is there too; keep one of the two")
+    return found[0] if found else None
+
+
+def read_classes(root: Path) -> ClassList:
+    """The class list of a `folder` data set.
+
+    Mask value v is entry v of the list, counted from 0. If entry 0 is the background (by its name), the
+    others are the classes; if not, the data has no background and entry 0 is a class. In JSON or YAML, a
+    mapping with `classes` may say `background: true`: then 0 is the background and the list starts with 1.
+    """
+    path = find_file(root, CLASS_FILES)
+    if path is None:
+        raise TissError(f"{root / CLASS_FILES[0]}: the class list is missing; write one class name a line")
+    names, background = _parse(path)
+    if names and names[0].lower() in BACKGROUND_NAMES:
+        names, background = names[1:], True
+    _check_names(names, path)
+    colour_file = find_file(root, COLOUR_FILES)
+    colours = read_colours(colour_file) if colour_file else {}
+    for name in colours:
+        if name not in names and name.lower() not in BACKGROUND_NAMES + IGNORE_NAMES:
+            raise TissError(f"{colour_file}: {name!r} is not in {path.name}")
+    return ClassList(tuple(names), background, colours)
+
+
+def _check_names(names: list[str], path: Path) -> None:
+    if not names:
+        raise TissError(f"{path}: the class list is empty; write one class name a line")
+    if len(names) > MOST_CLASSES:
+        raise TissError(f"{path}: {len(names)} classes, but masks of 8 bits hold {MOST_CLASSES} at most")
+    for name in names:
+        if names.count(name) > 1:
+            raise TissError(f"{path}: class {name!r} stands twice")
+        if name.lower() in BACKGROUND_NAMES:
+            raise TissError(f"{path}: the background must be the first entry, for its mask value is 0")
+        if any(sign in name for sign in ",/\n"):
+            raise TissError(
+                f"{path}: class {name!r} holds a comma or slash, which tasks use to separate classes"
+            )
+
+
+def _parse(path: Path) -> tuple[list[str], bool]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".txt":
+            lines = [line.strip() for line in text.splitlines()]
+            return [line for line in lines if line and not line.startswith("#")], False
+        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise TissError(f"{path}: the class list cannot be read ({str(error).splitlines()[0]})") from None
+    background = False
+    if isinstance(document, Mapping):
+        unknown = set(map(str, document)) - {"classes", "background"}
+        if unknown:
+            raise TissError(f"{path}: unknown key {sorted(unknown)[0]!r}; it takes classes and background")
+        background = document.get("background", False)
+        document = document.get("classes")
+    if not isinstance(background, bool):
+        raise TissError(f"{path}: background takes true or false")
+    return _as_names(document, path), background
+
+
+def _as_names(document: Any, path: Path) -> list[str]:
+    if document is None:
+        return []
+    if not isinstance(document, list) or not all(isinstance(name, str) for name in document):
+        raise TissError(f"{path}: expected a list of class names")
+    return [name.strip() for name in document]
+
+
+def read_colours(path: Path) -> dict[str, Colour]:
+    """Names and colours, one `name r g b` a line; the name may hold spaces, the numbers commas."""
+    colours: dict[str, Colour] = {}
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TissError(f"{path}: the colour map cannot be read ({error})") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        words = line.replace(",", " ").split()
+        name, values = " ".join(words[:-3]), words[-3:]
+        if not name or not all(value.isdecimal() and int(value) < 256 for value in values):
+            raise TissError(f"{path}, line {number}: expected 'name r g b' with numbers from 0 to 255")
+        colour = (int(values[0]), int(values[1]), int(values[2]))
+        if name in colours or colour in colours.values():
+            raise TissError(f"{path}, line {number}: name or colour stands twice")
+        colours[name] = colour
+    return colours

@@ -1,0 +1,212 @@
+"""Pictures and masks from files, by fixed rules, and never a guess.
+
+Pictures become RGB: EXIF rotation is applied, grey is repeated, transparency is dropped, 16-bit grey keeps
+its upper eight bits. Masks stay numbers: palette indices as they are, colours only through a colour map.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from tiss.errors import TissError
+
+Colour = tuple[int, int, int]
+PathLike = str | os.PathLike[str]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+MAX_PIXELS = (
+    2**27
+)  # 134 million: an RGB picture of 400 MB; more is a mistake or an attack, and is not decoded
+_SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_ORIENTATION = 0x0112
+_TAIL = 65536  # bytes searched for the end marker: cameras append previews after it
+
+
+def read_image(path: PathLike) -> Tensor:
+    """The picture in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
+    array = load_picture(path)
+    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+
+
+def read_mask(path: PathLike, colours: Mapping[Colour, int] | None = None) -> Tensor:
+    """The mask in `path` as uint8 label numbers, H × W; see `load_mask` for the rules."""
+    return torch.from_numpy(load_mask(path, colours))
+
+
+def load_picture(path: PathLike) -> np.ndarray:
+    """As `read_image`, as a writable numpy array H × W × 3."""
+    with _open(path) as image, _naming(path, "picture"):
+        if image.mode in _SIXTEEN_BIT:
+            return _sixteen_bit(image, path)
+        if image.mode == "F":
+            raise TissError(
+                f"{path}: pictures of floating-point numbers are not read; save it with 8 bits a channel"
+            )
+        turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
+        return np.array(turned.convert("RGB"))
+
+
+def load_mask(path: PathLike, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
+    """Label numbers, uint8 H × W.
+
+    Grey (8 or 16 bit), black-and-white and palette files hold the numbers themselves. With a colour map
+    (RGB → label), colour files are looked up in it, and palette files by their palette's colours; a colour
+    that the map lacks is an error. Without one, a colour file must have three equal channels.
+    """
+    with _open(path) as image, _naming(path, "mask"):
+        if image.mode == "P":
+            indices = np.array(image)
+            return indices if colours is None else _through_palette(indices, image, colours, path)
+        if image.mode in ("L", "1"):
+            return np.array(image, dtype=np.uint8)
+        if image.mode == "LA":
+            return np.array(image.getchannel("L"))
+        if image.mode in _SIXTEEN_BIT:
+            return _as_labels(np.array(image), path)
+        if image.mode in ("RGB", "RGBA", "RGBX"):
+            return _through_colours(np.array(image.convert("RGB")), colours, path)
+        raise TissError(
+            f"{path}: a mask of image mode {image.mode} is not read; save it as an 8-bit grey PNG"
+        )
+
+
+def picture_size(path: PathLike) -> tuple[int, int]:
+    """Width and height of a picture after EXIF rotation, from its header alone."""
+    with _open(path) as image, _naming(path, "picture"):
+        width, height = image.size
+        return (height, width) if _orientation(image) >= 5 else (width, height)
+
+
+def check_whole(path: PathLike) -> None:
+    """Raises if a JPEG or PNG was cut off: only a file without an end marker is decoded to be sure."""
+    with open(path, "rb") as file:
+        head = file.read(8)
+        end = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND"}.get(head[:2])
+        if end is None:
+            return
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _TAIL))
+        if end in file.read():
+            return
+    with _open(path) as image, _naming(path, "picture"):
+        image.load()
+
+
+class _naming:  # noqa: N801 - reads as a phrase at its uses
+    """Turns whatever a decoder raises into one line that names the file."""
+
+    def __init__(self, path: PathLike, what: str) -> None:
+        self.path, self.what = path, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, TissError):
+            # Broken files make decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error, …
+            raise TissError(
+                f"{self.path}: broken {self.what} ({_first_line(error)}); fetch or export it again"
+            ) from error
+
+
+def _open(path: PathLike) -> Image.Image:
+    """An opened, not yet decoded image whose size is known to be bearable."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise TissError(f"{path}: not a file")
+        image = Image.open(path)
+    except FileNotFoundError:
+        raise TissError(f"{path}: no such file") from None
+    except PermissionError:
+        raise TissError(f"{path}: no permission to read it") from None
+    except Image.DecompressionBombError:
+        raise TissError(f"{path}: more than {MAX_PIXELS:,} pixels; cut it into tiles") from None
+    except TissError:
+        raise
+    except Exception as error:
+        raise TissError(f"{path}: not a readable image ({_first_line(error)})") from error
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        raise TissError(f"{path}: {image.width} × {image.height} pixels are too many; cut it into tiles")
+    return image
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
+
+
+def _orientation(image: Image.Image) -> int:
+    value = image.getexif().get(_ORIENTATION, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _sixteen_bit(image: Image.Image, path: PathLike) -> np.ndarray:
+    turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
+    values = np.array(turned).astype(np.int64)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 65535 or 0 < high < 256:
+        raise TissError(
+            f"{path}: 16-bit grey is read by its upper 8 bits: values {low} to {high} do not fit; save 8 bits"
+        )
+    return np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+
+
+def _as_labels(values: np.ndarray, path: PathLike) -> np.ndarray:
+    if values.size and (int(values.min()) < 0 or int(values.max()) > 255):
+        wrong = int(values.max()) if int(values.max()) > 255 else int(values.min())
+        raise TissError(
+            f"{path}: label {wrong} does not fit in 0 to 255; a mask holds class numbers, 255 = ignore"
+        )
+    return values.astype(np.uint8)
+
+
+def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int] | None, path: PathLike) -> np.ndarray:
+    """RGB pixels H × W × 3 → labels H × W."""
+    if colours is None:
+        if (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all():
+            return np.ascontiguousarray(pixels[..., 0])
+        raise TissError(f"{path}: a colour mask needs a colour map (colours.txt: one 'name r g b' a line)")
+    codes = (pixels[..., 0].astype(np.int32) << 16) | (pixels[..., 1].astype(np.int32) << 8) | pixels[..., 2]
+    known = sorted(((r << 16) | (g << 8) | b, label) for (r, g, b), label in colours.items())
+    keys = np.array([code for code, _ in known], dtype=np.int32)
+    labels = np.array([label for _, label in known], dtype=np.uint8)
+    if not len(keys):
+        raise TissError(f"{path}: the colour map is empty")
+    place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
+    unknown = keys[place] != codes
+    if unknown.any():
+        row, column = np.argwhere(unknown)[0]
+        raise _unknown_colour(path, tuple(int(value) for value in pixels[row, column]), int(unknown.sum()))
+    return labels[place]
+
+
+def _through_palette(
+    indices: np.ndarray, image: Image.Image, colours: Mapping[Colour, int], path: PathLike
+) -> np.ndarray:
+    palette = np.array(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
+    table = np.zeros(256, dtype=np.uint8)
+    for index in np.flatnonzero(np.bincount(indices.ravel(), minlength=256)):
+        red, green, blue = palette[index].tolist() if index < len(palette) else (0, 0, 0)
+        colour = (red, green, blue)
+        if colour not in colours:
+            raise _unknown_colour(path, colour, int((indices == index).sum()))
+        table[index] = colours[colour]
+    return table[indices]
+
+
+def _unknown_colour(path: PathLike, colour: tuple[int, ...], pixels: int) -> TissError:
+    named = " ".join(map(str, colour))
+    return TissError(f"{path}: colour {named} ({pixels} pixels) is not in the colour map; add it there")
+
+
+def has_image_suffix(path: Path) -> bool:
+    """Whether a file's name says that it is a picture; hidden files are none."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.samples import make_folder, write_mask, write_picture
+from tiss.data import index
+from tiss.data.folder import Folder
+from tiss.data.images import load_mask
+from tiss.data.index import Entry, Pair, cache_file, cache_folder, make_index, parallel_map, scan_pair
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> dict[str, Pair]:
+    root = make_folder(tmp_path / "data")
+    names = {id: (root / f"images/train/{id}.jpg", root / f"masks/train/{id}.png") for id in "abc"}
+    return {id: Pair(str(image), str(mask)) for id, (image, mask) in names.items()}
+
+
+class Counting:
+    """Scans and counts how often, and what."""
+
+    def __init__(self, classes: int = 2) -> None:
+        self.seen: list[str] = []
+        self.classes = classes
+
+    def __call__(self, pair: Pair) -> Entry:
+        self.seen.append(Path(pair.mask).stem)
+        return scan_pair(pair, load_mask, self.classes, whole=True)
+
+
+def test_entries_hold_pixels_and_size(pairs: dict[str, Pair]) -> None:
+    entries = make_index(None, "k", pairs, Counting())
+    assert entries["a"] == Entry({0: 48, 1: 48}, 12, 8)
+    assert entries["c"].pixels == {1: 32, 2: 32, 255: 32}
+
+
+def test_second_time_nothing_is_read(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    file = tmp_path / "cache" / "x.json"
+    first = make_index(file, "k", pairs, Counting())
+    again = Counting()
+    assert make_index(file, "k", pairs, again) == first
+    assert again.seen == []
+
+
+def test_changed_files_are_read_anew_and_no_others(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    file = tmp_path / "x.json"
+    make_index(file, "k", pairs, Counting())
+    write_mask(Path(pairs["a"].mask), [2])
+    status = os.stat(pairs["b"].image)
+    os.utime(pairs["b"].image, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    again = Counting()
+    entries = make_index(file, "k", pairs, again)
+    assert again.seen == ["a", "b"]
+    assert set(entries["a"].pixels) == {2}
+    assert make_index(file, "k", pairs, Counting()) == entries
+
+
+def test_another_kind_or_a_broken_cache_is_not_used(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    file = tmp_path / "x.json"
+    first = make_index(file, "k", pairs, Counting())
+    again = Counting()
+    make_index(file, "other", pairs, again)
+    assert again.seen == ["a", "b", "c"]
+    good = json.loads(file.read_text())
+    broken = [
+        "",
+        "[]",
+        "{",
+        '{"format": 1}',
+        json.dumps(good | {"format": 0}),
+        json.dumps(good | {"entries": {"a": [1]}}),
+    ]
+    for text in broken:
+        file.write_text(text)
+        assert make_index(file, "k", pairs, Counting()) == first
+
+
+def test_a_fault_is_told_each_time_until_it_is_mended(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    file = tmp_path / "x.json"
+    write_mask(Path(pairs["a"].mask), [0, 37])
+    for _ in range(2):
+        entries = make_index(file, "k", pairs, Counting())
+        assert entries["a"].problem is not None
+        assert "label 37 (48 pixels) is not one of 0 to 2 or 255" in entries["a"].problem
+        assert entries["b"].problem is None
+    write_mask(Path(pairs["a"].mask), [0, 1])
+    assert make_index(file, "k", pairs, Counting())["a"].problem is None
+
+
+def test_missing_files_and_cut_off_pictures(pairs: dict[str, Pair]) -> None:
+    os.unlink(pairs["a"].mask)
+    os.unlink(pairs["b"].image)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    from PIL import Image
+
+    Image.fromarray(noise).save(pairs["c"].image)
+    write_mask(Path(pairs["c"].mask), [1], 64, 64)
+    with open(pairs["c"].image, "rb+") as picture:
+        picture.truncate(1500)
+    problems = [str(entry.problem) for entry in make_index(None, "k", pairs, Counting()).values()]
+    assert "a.jpg: its mask" in problems[0]
+    assert "b.png: its picture" in problems[1]
+    assert "c.jpg: broken picture" in problems[2]
+
+
+def test_an_unwritable_cache_is_said_and_bearable(
+    tmp_path: Path, pairs: dict[str, Pair], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    entries = make_index(tmp_path / "file" / "x.json", "k", pairs, Counting())
+    assert len(entries) == 3
+    assert "TISS_CACHE" in capsys.readouterr().err
+
+
+def test_parallel_is_in_order_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_picture(tmp_path / "x.jpg")
+    pairs = []
+    for number in range(150):
+        write_mask(tmp_path / f"{number}.png", [number % 3])
+        pairs.append(Pair(str(tmp_path / "x.jpg"), str(tmp_path / f"{number}.png")))
+    scan = partial(scan_pair, read_label=load_mask, classes=2)
+    alone = list(parallel_map(scan, pairs, "x"))
+    monkeypatch.setattr(index, "_FEW", 10)
+    monkeypatch.setattr(index, "_processors", lambda: 2)
+    assert list(parallel_map(scan, pairs, "x")) == alone
+    monkeypatch.setattr(index.sys, "platform", "elsewhere")
+    assert list(parallel_map(scan, pairs, "x")) == alone
+    assert [set(entry.pixels) for entry in alone[:4]] == [{0}, {1}, {2}, {0}]
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("TISS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "tiss"
+    assert cache_file("voc", "train", tmp_path) != cache_file("voc", "train", tmp_path / "other")
+
+
+def test_a_data_set_keeps_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+    root = make_folder(tmp_path / "data")
+    Folder(str(root)).classes_present("train")
+    monkeypatch.setattr(Folder, "read_label", lambda self, path: pytest.fail("read again"))
+    assert Folder(str(root)).classes_present("train")["a"] == {1}
