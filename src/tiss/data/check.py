@@ -10,7 +10,7 @@ from tiss.errors import TissError
 
 
 def read_checked(dataset: Dataset, split: str, id: str) -> Sample:
-    """Reads one sample; a shape, type or label value that breaks the contract is an error that names the id."""
+    """Reads one sample; a shape, type or label value that breaks the contract is an error naming the id."""
     sample = dataset.read(split, id)
     where = f"{dataset.name} {split} {id}"
     if sample.image.dtype != torch.uint8 or sample.image.ndim != 3 or sample.image.shape[0] != 3:

@@ -1,0 +1,275 @@
+"""Scale, crop, flip and colour in one gather: the same code on CPU and GPU, for one sample or a batch.
+
+Pictures lie in one flat buffer of packed pixels (red, green, blue and label, a byte each, in an int32), with an
+offset and a size for each. A crop window is known before any pixel is touched, and its source coordinates are
+separable: a vector for the rows and one for the columns. Images are bilinear, labels the nearest pixel.
+
+An augmentation is drawn with numpy from its own key, so neither workers, ranks nor the loader can change it;
+pixel arithmetic is separate float32 operations in a fixed order, so on a CPU a sample does not depend on its
+batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiss.chance import stream
+from tiss.data.base import IGNORE, Sample
+
+FILL = (
+    124,
+    116,
+    104,
+)  # outside a picture: ImageNet's mean colour, near zero for every encoder's normalisation
+PIXELS_AT_ONCE = 1 << 16  # on a CPU: what keeps the temporaries in its cache
+LUMA = np.array([0.299, 0.587, 0.114])
+YIQ = np.array([LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+RGB = np.linalg.inv(YIQ)
+IDENTITY = (
+    1.0,
+    0.0,
+    0.0,
+    0.0,
+    0.0,
+    1.0,
+    0.0,
+    0.0,
+    0.0,
+    0.0,
+    1.0,
+    0.0,
+)  # 3 × 4: a colour matrix with its offset
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """How training crops are cut; the fields mean what `DataConfig`'s do."""
+
+    crop: int
+    resize: int | None = None  # the shorter side is brought to this first
+    scale: tuple[float, float] = (0.5, 2.0)
+    flip: bool = True
+    photometric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """One picture brought to `height` × `width`, a window's corner in it, and what is done to its colours.
+
+    The corner may lie outside: what the window holds beyond the picture is filled, and its label ignored.
+    """
+
+    height: int
+    width: int
+    top: int
+    left: int
+    flip: bool = False
+    colour: tuple[float, ...] | None = None  # 3 × 4 row by row, applied to (red, green, blue, 1)
+
+
+def draw(settings: AugmentSettings, height: int, width: int, key: Sequence[int | str]) -> Augmentation:
+    """The augmentation of a `height` × `width` picture that belongs to `key`: a pure function.
+
+    The scale is uniform between its bounds; the window is uniform over all places inside the picture, and
+    where the picture is smaller than the window, over all places of the picture inside it.
+    """
+    scale, top, left, flip, *colours = stream(*key).random(8).tolist()
+    low, high = settings.scale
+    factor = low + (high - low) * scale
+    if settings.resize is not None:
+        factor *= settings.resize / min(height, width)
+    scaled_height, scaled_width = max(1, round(height * factor)), max(1, round(width * factor))
+    return Augmentation(
+        scaled_height,
+        scaled_width,
+        _place(scaled_height - settings.crop, top),
+        _place(scaled_width - settings.crop, left),
+        settings.flip and flip < 0.5,
+        _colour_matrix(*colours) if settings.photometric else None,
+    )
+
+
+def centre(height: int, width: int, size: int) -> Augmentation:
+    """The published test image: shorter side to `size`, then the square window in the middle."""
+    whole = shrink(height, width, size)
+    return Augmentation(whole.height, whole.width, (whole.height - size) // 2, (whole.width - size) // 2)
+
+
+def shrink(height: int, width: int, size: int) -> Augmentation:
+    """The whole picture, its shorter side brought to `size`."""
+    factor = size / min(height, width)
+    return Augmentation(max(size, round(height * factor)), max(size, round(width * factor)), 0, 0)
+
+
+def pack(sample: Sample) -> Tensor:
+    """A sample's pixels as a flat int32 tensor of H · W: red, green, blue, label from the lowest byte up."""
+    height, width = sample.label.shape
+    packed = torch.empty(height, width, 4, dtype=torch.uint8)
+    packed[..., :3] = sample.image.permute(1, 2, 0)
+    packed[..., 3] = sample.label
+    return packed.view(torch.int32).flatten()
+
+
+def crop_batch(
+    buffer: Tensor,
+    offsets: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    augmentations: Sequence[Augmentation],
+    crop: tuple[int, int],
+    table: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Cuts one window from each of N pictures in `buffer`, on the buffer's device and without waiting for it.
+
+    Args:
+        buffer: packed pixels, flat (see `pack`).
+        offsets, sizes: where each picture starts, and its height and width.
+        augmentations: one for each picture.
+        crop: height and width of the windows.
+        table: uint8[256] on the buffer's device, label value → channel; the outside is 255 all the same.
+
+    Returns:
+        images uint8 N × 3 × h × w and labels uint8 N × h × w.
+    """
+    height, width = crop
+    count = len(offsets)
+    padded = any(_reaches_out(one, crop) for one in augmentations)
+    coloured = any(one.colour is not None for one in augmentations)
+    numbers = _parameters(offsets, sizes, augmentations, crop).to(buffer.device, non_blocking=True)
+    rows = _Axis(numbers[:, 0:5], height)
+    columns = _Axis(numbers[:, 5:10], width)
+    starts = numbers[:, 10:11].long()  # N × 1: the picture's first pixel
+    stride = numbers[:, 8:9].long()  # N × 1: its width
+    low, high, near = (starts + rows_at * stride for rows_at in (rows.low, rows.high, rows.near))
+    images = torch.empty(count, 3, height, width, dtype=torch.uint8, device=buffer.device)
+    labels = torch.empty(count, height, width, dtype=torch.uint8, device=buffer.device)
+    shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=buffer.device).view(1, 3, 1, 1)
+    for n, r in _pieces(count, crop, buffer.device):
+
+        def tap(row_starts: Tensor, column: Tensor, n: slice = n, r: slice = r) -> Tensor:
+            index = row_starts[n, r, None] + column[n, None, :]  # n × r × w
+            return buffer.index_select(0, index.flatten()).view(index.shape)
+
+        def colours(row_starts: Tensor, column: Tensor) -> Tensor:
+            return ((tap(row_starts, column)[:, None] >> shifts) & 255).float()
+
+        across = columns.weight[n, None, None, :]
+        value = _mix(colours(low, columns.low), colours(low, columns.high), across)
+        below = _mix(colours(high, columns.low), colours(high, columns.high), across)
+        value = _mix(value, below, rows.weight[n, None, r, None])  # n × 3 × r × w
+        if coloured:
+            value = _distort(value, numbers[n, 11:23].float())
+        images[n, :, r] = value.add_(0.5).to(torch.uint8)
+        label = tap(near, columns.near) >> 24 & 255
+        labels[n, r] = (
+            label.to(torch.uint8)
+            if table is None
+            else table.index_select(0, label.flatten()).view(label.shape)
+        )
+    if padded:
+        outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])
+        labels.masked_fill_(outside, IGNORE)
+        for channel, fill in enumerate(FILL):
+            images[:, channel].masked_fill_(outside, fill)
+    return images, labels
+
+
+class _Axis:
+    """Where each of a window's rows (or columns) lies in its source, for N windows: all N × length."""
+
+    def __init__(self, numbers: Tensor, length: int) -> None:
+        first, direction, ratio, size, scaled = numbers[:, :, None].unbind(1)
+        place = first + direction * torch.arange(length, device=numbers.device)  # in the scaled picture
+        source = ((place + 0.5) * ratio - 0.5).clamp(min=0).minimum(size - 1)
+        floor = source.floor()
+        weight = source - floor
+        self.low = floor.long()
+        self.high = (floor + 1).minimum(size - 1).long()
+        self.near = (floor + (weight >= 0.5)).minimum(size - 1).long()
+        self.weight = weight.float()
+        self.inside = (place >= 0) & (place < scaled)
+
+
+def _parameters(
+    offsets: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    augmentations: Sequence[Augmentation],
+    crop: tuple[int, int],
+) -> Tensor:
+    """N × 23 float64: for rows and columns first, direction, ratio, size, scaled; the offset; the colours.
+
+    float64 holds offsets exactly up to 2**53 pixels, and one small tensor is one transfer.
+    """
+    table = [
+        (
+            *(one.top, 1, height / one.height, height, one.height),
+            *(
+                one.left + (crop[1] - 1 if one.flip else 0),
+                -1 if one.flip else 1,
+                width / one.width,
+                width,
+                one.width,
+            ),
+            offset,
+            *(one.colour or IDENTITY),
+        )
+        for offset, (height, width), one in zip(offsets, sizes, augmentations, strict=True)
+    ]
+    numbers = torch.from_numpy(np.array(table, np.float64))
+    return numbers.pin_memory() if torch.cuda.is_available() else numbers
+
+
+def _pieces(count: int, crop: tuple[int, int], device: torch.device) -> Iterator[tuple[slice, slice]]:
+    """Slices over samples and rows: everything at once on a GPU, what fits a cache on a CPU."""
+    height, width = crop
+    if device.type != "cpu":
+        yield slice(0, count), slice(0, height)
+        return
+    samples = max(1, PIXELS_AT_ONCE // (height * width))
+    rows = height if samples > 1 else max(1, PIXELS_AT_ONCE // width)
+    for first in range(0, count, samples):
+        for top in range(0, height, rows):
+            yield slice(first, first + samples), slice(top, top + rows)
+
+
+def _mix(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
+    """a + (b − a) · weight in three rounded operations: `lerp` may fuse them in one place and not in another."""
+    return b.sub_(a).mul_(weight).add_(a)
+
+
+def _distort(value: Tensor, matrix: Tensor) -> Tensor:
+    """Applies N × 12 colour matrices to N × 3 × h × w, clamped to 0..255."""
+    rows = matrix.view(-1, 3, 4, 1, 1)
+    red, green, blue = value[:, 0:1], value[:, 1:2], value[:, 2:3]
+    mixed = red * rows[:, :, 0]
+    mixed.add_(green * rows[:, :, 1]).add_(blue * rows[:, :, 2]).add_(rows[:, :, 3])
+    return mixed.clamp_(0, 255)
+
+
+def _colour_matrix(brightness: float, contrast: float, saturation: float, hue: float) -> tuple[float, ...]:
+    """Four numbers in [0, 1) as one affine map: ±32 levels, contrast and saturation × .5 to 1.5, hue ±18°."""
+    angle = math.radians(36 * (hue - 0.5))
+    turn = np.array(
+        [[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]], np.float64
+    )
+    saturate = (0.5 + saturation) * np.eye(3) + (0.5 - saturation) * LUMA[None, :]
+    strength = 0.5 + contrast
+    matrix = strength * (RGB @ turn @ YIQ @ saturate)
+    shift = np.full((3, 1), 128 * (1 - strength) + 64 * (brightness - 0.5))
+    return tuple(np.hstack([matrix, shift]).ravel().tolist())
+
+
+def _place(room: int, number: float) -> int:
+    """One of `|room| + 1` corners; negative where the picture is smaller than the window."""
+    place = int(number * (abs(room) + 1))
+    return place if room >= 0 else -place
+
+
+def _reaches_out(one: Augmentation, crop: tuple[int, int]) -> bool:
+    inside_rows = one.top >= 0 and one.top + crop[0] <= one.height
+    return not (inside_rows and one.left >= 0 and one.left + crop[1] <= one.width)

@@ -1,0 +1,279 @@
+"""Loaders: batches of a split, from worker processes or from memory, the same ones either way.
+
+What a batch holds is decided by a plan, a pure function of (seed, step, epoch, position); where the pixels
+come from is a source. A rank makes its own share of each global batch and nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tiss.data.augment import AugmentSettings
+from tiss.data.base import Batch, Dataset
+from tiss.data.memory import FileSource, MemoryStore, Progress, open_store
+from tiss.data.plan import Made, Plan, TestPlan, TrainPlan
+from tiss.errors import TissError
+
+Kind = Literal["auto", "workers", "memory"]
+AHEAD = 3  # batches that threads make before they are asked for
+
+
+class SplitLike(Protocol):
+    """What a loader needs of a scenario's split."""
+
+    @property
+    def dataset(self) -> Dataset: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def ids(self) -> Sequence[str]: ...
+    @property
+    def table(self) -> np.ndarray: ...
+    @property
+    def shared(self) -> dict[Any, Any]: ...
+
+
+class _Loader:
+    """Runs a plan's requests through worker processes or over the store in memory."""
+
+    def __init__(
+        self,
+        split: SplitLike,
+        plan: Plan,
+        *,
+        kind: Kind,
+        workers: int | None,
+        device: torch.device | str,
+        progress: Progress | None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.skipped: list[str] = []  # ids of samples that could not be read, each once
+        self._plan = plan
+        self._store: MemoryStore | None = None
+        self._processes: DataLoader[Any] | None = None
+        self._running: Generator[Batch, None, None] | None = None
+        if kind != "workers":
+            self._store = open_store(
+                split.dataset,
+                split.split,
+                plan.ids,
+                kind=kind,
+                device=self.device,
+                shared=split.shared,
+                progress=progress,
+            )
+        if self._store is not None:
+            self.kind: Kind = "memory"
+            self._table = torch.from_numpy(split.table).to(self._store.device)
+        else:
+            self.kind = "workers"
+            source = _WorkerSource(
+                plan, FileSource(split.dataset, split.split), torch.from_numpy(split.table)
+            )
+            self._requests: list[Any] = []
+            self._processes = _start_processes(source, self._requests, workers, self.device)
+
+    def _iterate(self, requests: Sequence[Any]) -> Iterator[Batch]:
+        self._stop()
+        self._running = (
+            self._from_memory(requests) if self._store is not None else self._from_processes(requests)
+        )
+        return self._running
+
+    def _from_processes(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
+        if self._processes is None:
+            raise TissError("the loader was closed")
+        self._requests[:] = requests
+        for made in self._processes:
+            yield self._finish(made)
+
+    def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
+        assert self._store is not None
+        store, table = self._store, self._table
+        if store.device == self.device:
+            for request in requests:
+                yield self._finish(self._plan.make(request, store, table))
+            return
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+            waiting: list[Future[Made]] = []
+            try:
+                for number in range(len(requests)):
+                    while len(waiting) + number < len(requests) and len(waiting) < AHEAD:
+                        request = requests[number + len(waiting)]
+                        waiting.append(threads.submit(self._make_pinned, request, store, table))
+                    yield self._finish(waiting.pop(0).result())
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _make_pinned(self, request: Any, store: MemoryStore, table: Tensor) -> Made:
+        made = self._plan.make(request, store, table)
+        made.image, made.label = made.image.pin_memory(), made.label.pin_memory()
+        return made
+
+    def _finish(self, made: Made) -> Batch:
+        if made.error is not None:
+            raise TissError(made.error)
+        self.skipped.extend(id for id in made.skipped if id not in self.skipped)
+        image = made.image.to(self.device, non_blocking=True)
+        label = made.label.to(self.device, non_blocking=True).long()
+        return Batch(image, label, made.ids)
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+    def close(self) -> None:
+        """Ends worker processes and threads. The store in memory stays with the scenario."""
+        self._stop()
+        self._processes = None
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class TrainLoader(_Loader):
+    """Augmented training crops in the order that (seed, step, epoch) gives.
+
+    An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
+    one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch. So
+    ranks' batches side by side are the single process's batch, and parts one after the other the whole.
+    """
+
+    def __init__(
+        self,
+        split: SplitLike,
+        settings: AugmentSettings,
+        *,
+        batch: int,
+        seed: int,
+        step: int,
+        rank: int = 0,
+        world: int = 1,
+        accumulate: int = 1,
+        kind: Kind = "auto",
+        workers: int | None = None,
+        device: torch.device | str = "cpu",
+        on_error: Literal["stop", "skip"] = "stop",
+        progress: Progress | None = None,
+    ) -> None:
+        if batch < 1 or batch % (world * accumulate):
+            parts = f"{world} processes × {accumulate} parts" if accumulate > 1 else f"{world} processes"
+            raise TissError(
+                f"--train.batch {batch} cannot be split evenly over {parts}: choose a multiple of it"
+            )
+        if len(split.ids) == 0:
+            raise TissError(f"{split.dataset.name}: no training image in this step")
+        self.accumulate = accumulate
+        self._length = max(1, len(split.ids) // batch)
+        plan = TrainPlan(
+            tuple(split.ids), on_error == "skip", settings, batch, seed, step, rank, world * accumulate, world
+        )
+        super().__init__(split, plan, kind=kind, workers=workers, device=device, progress=progress)
+
+    def __len__(self) -> int:
+        """Iterations an epoch."""
+        return self._length
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """This rank's batches of one epoch from iteration `start` on, `accumulate` of them an iteration."""
+        parts = range(self.accumulate)
+        return self._iterate([(epoch, i, part) for i in range(start, self._length) for part in parts])
+
+
+class TestLoader(_Loader):
+    """Test images, each exactly once over all ranks; the last batch may be smaller.
+
+    Mode "crop": shorter side to `size`, centre crop, N × 3 × size × size. Mode "slide": one whole image at a
+    time, shorter side brought to `size`, its label at the original size.
+    """
+
+    __test__ = False  # not a test case, whatever its name
+
+    def __init__(
+        self,
+        split: SplitLike,
+        size: int,
+        *,
+        mode: Literal["crop", "slide"] = "crop",
+        batch: int = 16,
+        rank: int = 0,
+        world: int = 1,
+        kind: Kind = "auto",
+        workers: int | None = None,
+        device: torch.device | str = "cpu",
+        on_error: Literal["stop", "skip"] = "stop",
+        progress: Progress | None = None,
+    ) -> None:
+        ids = tuple(split.ids[rank::world])
+        self._length = -(-len(ids) // batch) if mode == "crop" else len(ids)
+        plan = TestPlan(ids, on_error == "skip", size, mode, batch)
+        super().__init__(split, plan, kind=kind, workers=workers, device=device, progress=progress)
+
+    def __len__(self) -> int:
+        """Batches of this rank."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._iterate(range(self._length)):
+            if batch.ids:  # a batch whose every sample was skipped is empty
+                yield batch
+
+
+@dataclass
+class _WorkerSource(torch.utils.data.Dataset[Made]):
+    """What a worker process gets: `source[request]` is a finished batch, or what is wrong with it."""
+
+    plan: Plan
+    files: FileSource
+    table: Tensor
+
+    def __getitem__(self, request: Any) -> Made:
+        return self.plan.make(request, self.files, self.table)
+
+
+def _start_processes(
+    source: _WorkerSource, requests: list[Any], workers: int | None, device: torch.device
+) -> DataLoader[Any]:
+    count = default_workers(device) if workers is None else workers
+    return DataLoader(
+        source,
+        batch_size=None,
+        sampler=requests,  # filled anew for each epoch; the processes stay
+        generator=torch.Generator(),  # else torch draws from the global stream, which belongs to the model
+        num_workers=count,
+        persistent_workers=count > 0,
+        prefetch_factor=2 if count > 0 else None,
+        pin_memory=device.type == "cuda",
+        multiprocessing_context=multiprocessing.get_context(_start_method()) if count > 0 else None,
+    )
+
+
+def _start_method() -> str:
+    """fork on Linux: a user's script then needs no __main__ guard, and data made in memory is not copied."""
+    return "fork" if sys.platform == "linux" else "spawn"
+
+
+def default_workers(device: torch.device) -> int:
+    """Processes for this rank: what the machine has for each rank beside a GPU, half of that beside a CPU."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    mine = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, min(16, mine)) if device.type == "cuda" else min(4, mine // 2)

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+import torch
+
+from tests.data.fake import FakeData, random_data
+from tiss.data.augment import AugmentSettings
+from tiss.data.base import Batch
+from tiss.data.loader import TestLoader, TrainLoader
+from tiss.errors import TissError
+from tiss.scenarios import Split, load_scenario
+
+CUTS = AugmentSettings(24)
+
+
+def train_split(data: FakeData | None = None) -> Split:
+    return load_scenario(data or random_data(0), task="2-1")[1].train
+
+
+def loader(split: Split | None = None, **options: object) -> TrainLoader:
+    settings = {"batch": 4, "seed": 3, "step": 1, "kind": "memory"} | options
+    return TrainLoader(split or train_split(), CUTS, **settings)  # type: ignore[arg-type]
+
+
+def same(a: list[Batch], b: list[Batch]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(x.image, y.image) and torch.equal(x.label, y.label) and x.ids == y.ids
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def test_batches_keep_the_contract() -> None:
+    train = loader()
+    batches = list(train.epoch(0))
+    assert len(batches) == len(train) == len(train_split()) // 4
+    for batch in batches:
+        assert batch.image.shape == (4, 3, 24, 24)
+        assert batch.image.dtype == torch.uint8
+        assert batch.label.shape == (4, 24, 24)
+        assert batch.label.dtype == torch.int64
+        assert set(batch.label.unique().tolist()) <= {0, 3, 255}
+    ids = [id for batch in batches for id in batch.ids]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_and_memory_give_the_same_batches(workers: int) -> None:
+    expected = [list(loader().epoch(epoch)) for epoch in (0, 1)]
+    assert not same(*expected)
+    with loader(kind="workers", workers=workers) as processes:
+        assert processes.kind == "workers"
+        assert [same(list(processes.epoch(epoch)), expected[epoch]) for epoch in (0, 1)] == [True, True]
+
+
+def test_resumed_epoch_is_the_rest_of_the_whole() -> None:
+    whole = list(loader().epoch(2))
+    assert same(list(loader().epoch(2, start=1)), whole[1:])
+    with loader(kind="workers", workers=2) as processes:
+        next(processes.epoch(2))  # left off in the middle: what was prefetched must not leak into the next
+        assert same(list(processes.epoch(2, start=1)), whole[1:])
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_side_by_side_are_the_single_process(world: int) -> None:
+    single = list(loader().epoch(1))
+    shares = [list(loader(rank=rank, world=world).epoch(1)) for rank in range(world)]
+    for i, batch in enumerate(single):
+        assert torch.equal(torch.cat([share[i].image for share in shares]), batch.image)
+        assert torch.equal(torch.cat([share[i].label for share in shares]), batch.label)
+
+
+def test_accumulated_parts_over_ranks_are_the_single_process() -> None:
+    single = next(loader().epoch(1))
+    shares = [list(loader(rank=rank, world=2, accumulate=2).epoch(1)) for rank in range(2)]
+    parts = [shares[rank][part] for part in range(2) for rank in range(2)]
+    assert torch.equal(torch.cat([part.image for part in parts]), single.image)
+    assert len(shares[0]) == 2 * len(loader())
+
+
+def test_a_step_smaller_than_a_batch_cycles() -> None:
+    data = FakeData({"train": {"a": {1}, "b": {1}, "c": {2}}, "test": {"t": {1}}}, classes=2)
+    split = load_scenario(data, task="1-1")[0].train
+    train = TrainLoader(split, CUTS, batch=5, seed=0, step=0, kind="memory")
+    (batch,) = train.epoch(0)
+    assert len(train) == 1
+    assert sorted(batch.ids) in (["a", "a", "a", "b", "b"], ["a", "a", "b", "b", "b"])
+    assert batch.ids[:2] == batch.ids[2:4]
+    assert not torch.equal(batch.image[0], batch.image[2])  # the same sample, cut anew
+
+
+def test_seed_step_and_epoch_all_matter() -> None:
+    base = [batch.ids for batch in loader().epoch(0)]
+    for other in (loader(seed=4).epoch(0), loader(step=2).epoch(0), loader().epoch(1)):
+        assert [batch.ids for batch in other] != base
+
+
+def test_memory_decodes_each_sample_once_for_all_steps() -> None:
+    data = random_data(1)
+    scenario = load_scenario(data, task="2-1")
+    done: list[tuple[int, int]] = []
+    for step in scenario:
+        train = TrainLoader(
+            step.train,
+            CUTS,
+            batch=2,
+            seed=0,
+            step=step.index,
+            kind="memory",
+            progress=lambda *at: done.append(at),
+        )
+        for epoch in range(2):
+            list(train.epoch(epoch))
+    assert len(data.reads) == len(set(data.reads)) == len(data.ids("train"))
+    assert done
+
+
+def test_auto_takes_memory_when_it_fits_and_workers_when_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loader(kind="auto").kind == "memory"
+    monkeypatch.setattr("tiss.data.memory.free_memory", lambda: 1000.0)
+    with loader(kind="auto", workers=0) as train:
+        assert train.kind == "workers"
+    with pytest.raises(TissError, match=r"--train\.loader"):
+        loader(kind="memory")
+
+
+@pytest.mark.parametrize("kind", ["memory", "workers"])
+def test_broken_file_stops_with_its_name(kind: str) -> None:
+    split = train_split(random_data(0, broken=("train004",)))
+    assert "train004" in split.ids
+    with (
+        loader(split, kind=kind, workers=1) as train,
+        pytest.raises(TissError, match=r"^train004\.jpg: the file"),
+    ):
+        list(train.epoch(0))
+
+
+def test_broken_file_is_skipped_counted_and_replaced_alike() -> None:
+    broken = random_data(0, broken=("train004",))
+    with (
+        loader(train_split(broken), on_error="skip") as memory,
+        loader(train_split(broken), on_error="skip", kind="workers", workers=2) as processes,
+    ):
+        batches = list(memory.epoch(0)) + list(memory.epoch(1))
+        assert same(batches, list(processes.epoch(0)) + list(processes.epoch(1)))
+        assert memory.skipped == processes.skipped == ["train004"]
+    assert all(len(batch.ids) == 4 and "train004" not in batch.ids for batch in batches)
+
+
+def test_nothing_readable_is_an_error() -> None:
+    data = random_data(0)
+    data.broken = tuple(data.ids("train"))
+    with pytest.raises(TissError, match="no training image"):
+        list(loader(train_split(data), on_error="skip").epoch(0))
+
+
+def test_illegal_label_names_the_file() -> None:
+    data = FakeData({"train": {"a": {1, 37}}, "test": {"t": {1}}}, classes=1)
+    split = load_scenario(data, task="1-1")[0].train
+    for kind in ("memory", "workers"):
+        with pytest.raises(TissError, match="fake train a: label 37"):
+            next(loader(split, kind=kind, workers=0, batch=1).epoch(0))
+
+
+def test_batch_must_split_evenly() -> None:
+    with pytest.raises(TissError, match=r"--train\.batch 4"):
+        loader(world=3)
+
+
+def test_closing_ends_the_processes_and_leaves_the_global_stream_alone() -> None:
+    before = torch.random.get_rng_state()
+    with loader(kind="workers", workers=2) as train:
+        next(train.epoch(0))
+        assert len(multiprocessing.active_children()) == 2
+    assert multiprocessing.active_children() == []
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def make_test_loader(split: Split, **options: object) -> TestLoader:
+    return TestLoader(split, 16, **({"batch": 3, "kind": "memory"} | options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"kind": "memory"}, {"kind": "workers", "workers": 2}])
+def test_every_test_image_once_over_ranks(options: dict[str, object]) -> None:
+    split = load_scenario(random_data(0), task="2-1")[1].test
+    ids: list[str] = []
+    for rank in range(3):
+        with make_test_loader(split, rank=rank, world=3, **options) as test:
+            batches = list(test)
+            assert len(batches) == len(test)
+            assert all(batch.image.shape[1:] == (3, 16, 16) for batch in batches)
+            ids += [id for batch in batches for id in batch.ids]
+    assert sorted(ids) == sorted(split.ids)
+
+
+def test_slide_mode_keeps_the_label_as_it_is() -> None:
+    split = load_scenario(random_data(0), task="2-1")[1].test
+    for index, batch in enumerate(make_test_loader(split, mode="slide")):
+        sample = split.read(index)
+        assert batch.ids == [sample.id]
+        assert torch.equal(batch.label[0], sample.label.long())
+        assert min(batch.image.shape[2:]) == 16
+    assert index == len(split) - 1
+
+
+def test_skipped_test_images_are_left_out() -> None:
+    split = load_scenario(random_data(0, broken=("test001", "test002")), task="2-1")[0].test
+    test = make_test_loader(split, batch=1, on_error="skip")
+    assert [batch.ids[0] for batch in test] == [id for id in split.ids if id not in ("test001", "test002")]
+    assert test.skipped == ["test001", "test002"]
