@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from tiss.engine.progress import Reporter
 from tiss.engine.world import World
 from tiss.errors import TissError
 from tiss.files import mark, write_json
-from tiss.methods.base import Method, all_sum
+from tiss.methods.base import Batches, Method, all_sum
 from tiss.models.contract import Output
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
@@ -85,7 +84,7 @@ def train_step(training: StepTraining) -> float:
                     _save(training, optimizer, iteration, time.monotonic() - start)
                 bar.advance(1, note)
                 mark("data")
-    method.end(training.step, model)
+    method.end(training.step, model, _batches_once(training))
     return time.monotonic() - start
 
 
@@ -208,7 +207,7 @@ def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Positi
     return Position(training.step.index, 0)
 
 
-def _batches_once(training: StepTraining) -> Callable[[], Iterable[Batch]]:
+def _batches_once(training: StepTraining) -> Batches:
     return lambda: training.loader.epoch(0)
 
 

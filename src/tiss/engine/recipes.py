@@ -7,7 +7,7 @@ from typing import Any
 
 from tiss.config import RunConfig, TrainConfig
 from tiss.data.base import Dataset
-from tiss.methods.base import settings_from
+from tiss.methods.base import METHODS, Method, settings_from
 from tiss.models.encoder import EncoderDefaults, encoder_defaults
 
 PAPER: dict[str, Any] = {
@@ -35,12 +35,12 @@ DEMO: dict[str, Any] = {
 }
 
 
-def recipe_values(name: str, data: str, encoder: EncoderDefaults) -> dict[str, Any]:
-    """The settings of a recipe: `tuned` is the paper's with what the encoder's family needs."""
+def recipe_values(name: str, data: str, encoder: EncoderDefaults, method: type[Method]) -> dict[str, Any]:
+    """The settings of a recipe: `tuned` is the paper's with what the encoder's family and the method need."""
     if name == "demo":
         return dict(DEMO)
     paper = PAPER | PAPER_BY_DATA.get(data, {})
-    return paper | (encoder.tuned if name == "tuned" else {})
+    return paper | encoder.tuned | dict(method.tuned) if name == "tuned" else paper
 
 
 def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
@@ -58,11 +58,12 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
         image_size=config.model.image_size or crop,
     )
     name = config.train.recipe or ("demo" if embedded else "paper")
-    train = _fill(replace(config.train, recipe=name), recipe_values(name, config.data.name, encoder))
+    method = settings_from(config.method)
+    values = recipe_values(name, config.data.name, encoder, METHODS.get(method.name))
+    train = _fill(replace(config.train, recipe=name), values)
     train = replace(train, step_epochs=train.step_epochs or train.epochs)
     evaluation = replace(config.eval, size=config.eval.size or crop)
     task = config.task or getattr(dataset, "default_task", None)
-    method = settings_from(config.method)
     return replace(config, data=data, model=model, train=train, eval=evaluation, task=task, method=method)
 
 

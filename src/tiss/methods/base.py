@@ -30,6 +30,9 @@ from tiss.registry import Registry
 from tiss.scenarios.scenario import Step
 
 
+Batches = Callable[[], Iterable[Batch]]
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a method that has none."""
@@ -44,6 +47,7 @@ class Method:
     joint: ClassVar[bool] = False  # learn every class in one step
     initialise: ClassVar[str] = "random"  # how new channels start: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
+    tuned: ClassVar[Mapping[str, Any]] = {}  # what it wants of the optimiser under --train.recipe tuned
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders that it goes with
     refusal: ClassVar[str] = "does not go with this encoder"  # why other families are refused
     head: ClassVar[str | None] = None  # the kind of head it needs, where the decoder's own will not do
@@ -68,9 +72,7 @@ class Method:
         if step.index > 0:
             model.grow(step.new_classes, initialise=self.initialise, seed=seed)
 
-    def prepare(
-        self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Callable[[], Iterable[Batch]]
-    ) -> None:
+    def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:
         """One look at the step's pictures before training; `batches()` gives this process's share of them."""
 
     def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
@@ -85,8 +87,8 @@ class Method:
         """Puts the model into training mode: called whenever that is due, so a frozen layer can be frozen again."""
         model.train()
 
-    def end(self, step: Step, model: SegmentationModel) -> None:
-        """A step is over."""
+    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
+        """A step is over; one more look at its pictures is possible here."""
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to keep in checkpoints and in the step's folder."""
@@ -109,6 +111,7 @@ METHODS: Registry[type[Method]] = Registry(
         "tiss.methods.mib",
         "tiss.methods.patchwise",
         "tiss.methods.frozen",
+        "tiss.methods.recall",
         "tiss.methods.plop",
         "tiss.methods.sdr",
     ),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, IGNORE, Batch
-from tiss.methods.base import Method, Settings, register_method
+from tiss.methods.base import Batches, Method, Settings, register_method
 from tiss.models.contract import Output
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
@@ -56,7 +56,7 @@ class Frozen(Method):
         error = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(dim=1)
         return {"binary": (error * (label != IGNORE)).mean()}
 
-    def end(self, step: Step, model: SegmentationModel) -> None:
+    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         model.requires_grad_(True)
 
     def base_settings(self) -> dict[str, Any]:
