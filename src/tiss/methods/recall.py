@@ -49,6 +49,7 @@ class Recall(Method):
         super().__init__(settings, steps)
         self.means: Tensor | None = None  # classes × D, the background's first
         self.roots: Tensor | None = None  # classes × D × D, lower Cholesky factors of the covariances
+        self.counts: Tensor | None = None  # classes: patches seen; a class with none cannot be drawn
         self.model: SegmentationModel | None = None
 
     def check(self, model: SegmentationModel) -> None:
@@ -86,11 +87,12 @@ class Recall(Method):
 
     def replay_loss(self, device: torch.device) -> Tensor:
         """Mean cross-entropy of features drawn for every remembered class."""
-        assert self.means is not None and self.roots is not None and self.model is not None and self.step is not None
+        assert self.counts is not None and self.model is not None and self.step is not None
         many, some = round(self.settings.samples * self.settings.background), self.settings.samples
-        drawn = [self._draw(index, many if index == 0 else some) for index in range(len(self.means))]
+        known = self.counts.nonzero()[:, 0].tolist()
+        drawn = [self._draw(index, many if index == BACKGROUND else some) for index in known]
         features = torch.cat(drawn).to(device)  # n × D
-        label = torch.cat([torch.full((len(part),), index) for index, part in enumerate(drawn)]).to(device)
+        label = torch.cat([torch.full((len(part),), i) for i, part in zip(known, drawn, strict=True)]).to(device)
         with torch.autocast(device.type, enabled=False):
             logits = self.model.head(features.T[None, :, None, :])[0, :, 0].T.float()  # n × C
         log_total = torch.logsumexp(logits, dim=1)
@@ -115,23 +117,20 @@ class Recall(Method):
             decoded = model(batch.image, needs=("decoder",)).features[0].float()
             label = patch_labels(batch.label, decoded.shape[-2:], channels, self.settings.purity)
             sums.add(decoded.permute(0, 2, 3, 1)[label >= 0], label[label >= 0])
-        means, roots = sums.finish()
-        self.means = means if step.index == 0 else torch.cat([self._kept(self.means, means), means])
-        self.roots = roots if step.index == 0 else torch.cat([self._kept(self.roots, roots), roots])
+        found = dict(zip(("means", "roots", "counts"), sums.finish(), strict=True))
+        for name, value in found.items():
+            kept = getattr(self, name)
+            setattr(self, name, value if step.index == 0 else torch.cat([kept.to(value.device), value]))
         model.requires_grad_(True)
 
-    @staticmethod
-    def _kept(old: Tensor | None, like: Tensor) -> Tensor:
-        assert old is not None, "step 0 leaves its Gaussians behind"
-        return old.to(like.device)
-
     def state(self) -> dict[str, Tensor]:
-        return {} if self.means is None or self.roots is None else {"means": self.means, "roots": self.roots}
+        kept = {"means": self.means, "roots": self.roots, "counts": self.counts}
+        return {name: value for name, value in kept.items() if value is not None}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        if "means" in state:
-            device = next(self.model.parameters()).device if self.model is not None else "cpu"
-            self.means, self.roots = state["means"].to(device), state["roots"].to(device)
+        device = next(self.model.parameters()).device if self.model is not None else "cpu"
+        for name, value in state.items():
+            setattr(self, name, value.to(device))
 
 
 def patch_labels(label: Tensor, size: tuple[int, int] | torch.Size, channels: range, purity: float) -> Tensor:
@@ -156,8 +155,8 @@ class _Moments:
             self.total[index] += chosen.sum(dim=0)
             self.products[index] += chosen.T @ chosen
 
-    def finish(self) -> tuple[Tensor, Tensor]:
-        """Means and Cholesky factors; a class never seen whole in a patch gets the mean of the others."""
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, Cholesky factors of the covariances, and counts."""
         count, total, products = all_sum(self.count), all_sum(self.total), all_sum(self.products)
         safe = count.clamp(min=1)
         means = total / safe[:, None]
@@ -166,4 +165,4 @@ class _Moments:
         scale = spread.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-6)
         # few patches give a covariance without full rank: a hundredth of its mean variance keeps it factorable
         roots = torch.linalg.cholesky(spread + 0.01 * scale[:, None, None] * identity)
-        return means.float(), roots.float()
+        return means.float(), roots.float(), count.float()
