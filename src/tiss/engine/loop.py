@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tiss.chance import seed_of
 from tiss.config import RunConfig
@@ -19,46 +18,22 @@ from tiss.engine.checkpoint import Position, load_checkpoint, read_position, sav
 from tiss.engine.journal import Journal
 from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
 from tiss.engine.progress import Reporter
+from tiss.engine.training import StepTraining
+from tiss.engine.update import make_update
 from tiss.engine.world import World
 from tiss.errors import TissError
 from tiss.files import mark, write_json
 from tiss.methods.base import Batches, Method, all_sum
-from tiss.models.contract import Output
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
-
-
-@dataclass
-class StepTraining:
-    """Everything that takes part in the training of one step."""
-
-    config: RunConfig
-    world: World
-    model: SegmentationModel
-    teacher: SegmentationModel | None
-    method: Method
-    step: Step
-    loader: TrainLoader
-    journal: Journal
-    reporter: Reporter
-
-    @property
-    def epochs(self) -> int:
-        epochs = self.config.train.epochs if self.step.index == 0 else self.config.train.step_epochs
-        assert epochs is not None, "resolve first"
-        return epochs
-
-    @property
-    def iterations(self) -> int:
-        return self.epochs * len(self.loader)
 
 
 def train_step(training: StepTraining) -> float:
     """Trains one step, from its checkpoint where there is one; returns the seconds it took in all."""
     config, world, model, method = training.config, training.world, training.model, training.method
-    optimizer = build_optimizer(model, config.train, training.step.index, fused=world.device.type == "cuda")
+    optimizer = build_optimizer(model, config.train, training.step.index, world.device)
     position = _restore(training, optimizer)
-    student = world.wrap(model)
+    update = make_update(training, optimizer)
     method.train_mode(model)
     watch = LossWatch(training)
     start, iteration = time.monotonic() - position.train_seconds, position.iteration
@@ -73,7 +48,7 @@ def train_step(training: StepTraining) -> float:
                 set_rate(optimizer, factor)
                 # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
                 torch.manual_seed(seed_of(config.seed, "layers", training.step.index, iteration, world.rank))
-                watch.add(iteration, batch, update(training, student, optimizer, batch))
+                watch.add(iteration, batch, update(batch))
                 iteration += 1
                 last = iteration == training.iterations
                 note = ""
@@ -86,50 +61,6 @@ def train_step(training: StepTraining) -> float:
                 mark("data")
     method.end(training.step, model, _batches_once(training))
     return time.monotonic() - start
-
-
-def update(
-    training: StepTraining, student: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch
-) -> dict[str, Tensor]:
-    """One update of the weights; returns the loss terms by name, detached, still on the device."""
-    train, world = training.config.train, training.world
-    parts = split_batch(batch, train.accumulate)
-    totals: dict[str, Tensor] = {}
-    for index, part in enumerate(parts):
-        together = index == len(parts) - 1 or not hasattr(student, "no_sync")
-        with contextlib.nullcontext() if together else student.no_sync():  # type: ignore[operator]
-            with world.autocast():
-                terms = losses_of(training, student, part)
-            (sum(terms.values()) / len(parts)).backward()  # type: ignore[union-attr]
-        for name, value in terms.items():
-            totals[name] = totals.get(name, 0.0) + value.detach() / len(parts)
-    if train.clip:
-        nn.utils.clip_grad_norm_([p for p in training.model.parameters() if p.grad is not None], train.clip)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return totals
-
-
-def losses_of(training: StepTraining, student: nn.Module, batch: Batch) -> dict[str, Tensor]:
-    """The method's terms for one batch: teacher, targets, student, losses."""
-    method, fused = training.method, training.config.train.fused
-    needs = method.needs(training.model)
-    taught: Output | None = None
-    if training.teacher is not None and method.uses_teacher:
-        with torch.no_grad():
-            taught = training.teacher(batch.image, needs=needs).with_fused(fused)
-    batch = replace(batch, label=method.targets(batch, taught))
-    output: Output = student(batch.image, needs=needs).with_fused(fused)
-    return method.losses(batch, output, taught)
-
-
-def split_batch(batch: Batch, parts: int) -> list[Batch]:
-    """`batch` in `parts` pieces of equal length."""
-    if parts == 1:
-        return [batch]
-    size = len(batch.ids) // parts
-    cut = [slice(i * size, (i + 1) * size) for i in range(parts)]
-    return [Batch(batch.image[c], batch.label[c], batch.ids[c]) for c in cut]
 
 
 class LossWatch:

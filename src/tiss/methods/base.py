@@ -47,6 +47,7 @@ class Method:
     joint: ClassVar[bool] = False  # learn every class in one step
     initialise: ClassVar[str] = "random"  # how new channels start: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
+    capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: may become a CUDA graph
     tuned: ClassVar[Mapping[str, Any]] = {}  # what it wants of the optimiser under --train.recipe tuned
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders that it goes with
     refusal: ClassVar[str] = "does not go with this encoder"  # why other families are refused
