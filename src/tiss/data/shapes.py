@@ -55,7 +55,7 @@ def _cross(x: Array, y: Array, r: Array) -> Array:
 
 
 def _star(x: Array, y: Array, r: Array) -> Array:
-    return 0.8 * (np.hypot(x, y) - r * (0.85 + 0.3 * np.cos(5 * np.arctan2(y, x))))
+    return 0.8 * (np.hypot(x, y) - r * (0.95 + 0.22 * np.cos(5 * np.arctan2(y, x))))
 
 
 def _moon(x: Array, y: Array, r: Array) -> Array:
@@ -78,11 +78,11 @@ def _checks(x: Array, y: Array) -> NDArray[np.bool_]:
 
 
 def _dots(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.hypot(np.mod(x, 6) - 3, np.mod(y, 6) - 3) < 1.9
+    return np.hypot(np.mod(x, 8) - 4, np.mod(y, 8) - 4) < 2.6
 
 
 def _spokes(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.cos(10 * np.arctan2(y, x)) > 0
+    return np.cos(6 * np.arctan2(y, x)) > 0
 
 
 def _plain(x: Array, y: Array) -> NDArray[np.bool_]:
@@ -257,7 +257,7 @@ def _paint(
     outline, texture = list(CLASSES.values())[kind]
     size = label.shape[-1]
     radius, centre_x, centre_y, turn = (column[:, None, None] for column in numbers.T)
-    radius = 10 + 8 * radius
+    radius = 11 + 8 * radius
     angle = (turn - 0.5) * np.float32(np.pi / 3)
     x, y = _grid(size)
     dx, dy = x - (8 + 48 * centre_x), y - (8 + 48 * centre_y)
