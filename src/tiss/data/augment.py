@@ -1,8 +1,8 @@
 """Scale, crop, flip and colour in one gather: the same code on CPU and GPU, for one sample or a batch.
 
-Pictures lie in one flat buffer of packed pixels (red, green, blue and label, a byte each, in an int32), with an
-offset and a size for each. A crop window is known before any pixel is touched, and its source coordinates are
-separable: a vector for the rows and one for the columns. Images are bilinear, labels the nearest pixel.
+Pictures lie in one flat buffer of packed pixels (red, green, blue and label, a byte each, in an int32), with
+an offset and a size for each. A crop window is known before any pixel is touched, and its source coordinates
+are separable: a vector for the rows and one for the columns. Images are bilinear, labels the nearest pixel.
 
 An augmentation is drawn with numpy from its own key, so neither workers, ranks nor the loader can change it;
 pixel arithmetic is separate float32 operations in a fixed order, so on a CPU a sample does not depend on its
@@ -238,7 +238,7 @@ def _pieces(count: int, crop: tuple[int, int], device: torch.device) -> Iterator
 
 
 def _mix(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
-    """a + (b − a) · weight in three rounded operations: `lerp` may fuse them in one place and not in another."""
+    """a + (b − a) · weight in three rounded operations; `lerp` may fuse them here and not there."""
     return b.sub_(a).mul_(weight).add_(a)
 
 

@@ -154,8 +154,8 @@ class TrainLoader(_Loader):
     """Augmented training crops in the order that (seed, step, epoch) gives.
 
     An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
-    one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch. So
-    ranks' batches side by side are the single process's batch, and parts one after the other the whole.
+    one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch.
+    So ranks' batches side by side are the single process's batch, and parts one after the other the whole.
     """
 
     def __init__(

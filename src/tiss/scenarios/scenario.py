@@ -11,8 +11,9 @@ from typing import Any
 from tiss.config import ProtocolConfig
 from tiss.data.base import DATASETS, Dataset
 from tiss.errors import TissError
+from tiss.scenarios.lists import read_lists
 from tiss.scenarios.protocol import Protocol, resolve_protocol
-from tiss.scenarios.selection import held_out, select
+from tiss.scenarios.selection import PARTITIONED, SETUPS, held_out, partition, select
 from tiss.scenarios.split import Split, evaluation_table, training_table
 from tiss.scenarios.task import Groups, OrderLike, TaskLike, parse_task, task_name
 
@@ -221,8 +222,8 @@ def _find_dataset(data: str | Dataset | None, root: str | Path | None, dataset: 
 
 
 def _default_task(dataset: Dataset) -> str:
-    task: str | None = getattr(dataset, "default_task", None)
-    if task is None:
+    task: str = getattr(dataset, "default_task", None) or ""
+    if not task:
         raise TissError(
             f"--task: {dataset.name} has no task of its own: give a-b or groups such as 'cat,dog/person'"
         )
@@ -232,7 +233,14 @@ def _default_task(dataset: Dataset) -> str:
 def _training_lists(
     dataset: Dataset, values: Groups, setup: str, lists: str | Path | None
 ) -> Sequence[Sequence[str]]:
-    return select(dataset.classes_present("train"), values, setup)
+    if setup not in SETUPS:
+        raise TissError(f"--setup {setup}: choose overlapped or disjoint")
+    if lists is not None:
+        return read_lists(Path(lists), len(values), dataset.ids("train"))
+    present = dataset.classes_present("train")
+    if setup == "disjoint" and dataset.name in PARTITIONED:
+        return partition(present, values)
+    return select(present, values, setup)
 
 
 def _channels(values: Groups) -> Groups:
