@@ -13,6 +13,7 @@ from tiss.errors import TissError
 from tiss.models.decoder import DECODERS
 from tiss.models.encoder import ENCODERS, EncoderOptions, Family, make_encoder, outline
 from tiss.models.model import Architecture, Rule, SegmentationModel
+from tiss.models.pretrained import load_pretrained
 
 
 def build_model(
@@ -33,7 +34,11 @@ def build_model(
     architecture = resolve(config, crop, head)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model") >> 1)
-        return from_architecture(architecture, classes)
+        model = from_architecture(architecture, classes)
+    if config.pretrained is not None:
+        load_pretrained(model.encoder, config.pretrained, allow_pickle=config.allow_pickle)
+        model.body.take_colours()
+    return model
 
 
 def resolve(config: ModelConfig, crop: int | None = None, head: str | None = None) -> Architecture:

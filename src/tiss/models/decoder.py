@@ -22,7 +22,9 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
 
-DECODERS: Registry[Callable[[Encoder], Decoder]] = Registry("decoder", "decoders")
+DECODERS: Registry[Callable[[Encoder], Decoder]] = Registry(
+    "decoder", "decoders", ("tiss.models.deeplab", "tiss.models.mlp", "tiss.models.mask")
+)
 
 
 @DECODERS.register("linear")

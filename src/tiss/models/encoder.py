@@ -73,7 +73,9 @@ class Encoder(nn.Module):
     )  # first and last block of L_ct, equal in shape; None: no patch tokens
     pod_needs: tuple[Need, ...]  # the maps of local POD, without the logits
     default_decoder: str = "linear"
+    decoder_channels: int = 256  # width of a decoder that has one of its own
     tuned: Tuned = Tuned()
+    hub: str | None = None  # where published weights are, as owner/name
     default_image_size: int = 512
     checkpointing: bool = False  # recompute each block in the backward pass
 
@@ -118,7 +120,9 @@ class Encoder(nn.Module):
 
 EncoderFactory = Callable[[EncoderOptions], Encoder]
 
-ENCODERS: Registry[EncoderFactory] = Registry("encoder", "encoders", ("tiss.models.vit",))
+ENCODERS: Registry[EncoderFactory] = Registry(
+    "encoder", "encoders", ("tiss.models.vit", "tiss.models.resnet")
+)
 
 
 def make_encoder(name: str, options: EncoderOptions) -> Encoder:

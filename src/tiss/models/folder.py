@@ -17,6 +17,7 @@ from tiss.config import from_mapping
 from tiss.errors import TissError
 from tiss.files import atomic_folder, read_json, read_tensors, write_json, write_tensors, write_text
 from tiss.models.build import from_architecture
+from tiss.models.hub import fetch, looks_like_hub_name
 from tiss.models.model import Architecture, SegmentationModel
 
 FORMAT = 1
@@ -99,19 +100,11 @@ def find_folder(source: str | Path, allow_download: bool) -> Path:
     folder = Path(source)
     if folder.is_dir():
         return folder
-    name = str(source)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if not looks_like_hub_name(str(source)):
         raise TissError(f"{source}: no such model folder")
     if not allow_download:
         raise TissError(f"{source}: no such folder, and downloads are not allowed")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, CARD]))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise TissError(f"{source}: no such folder, and the hub did not give it: {first}") from error
+    return fetch(str(source), [CONFIG, WEIGHTS, CARD])
 
 
 def card(model: SegmentationModel) -> str:

@@ -74,7 +74,7 @@ class Head(nn.Module):
         return [self.biases]
 
 
-HEADS: Registry[type[Head]] = Registry("head", "heads")
+HEADS: Registry[type[Head]] = Registry("head", "heads", ("tiss.models.mask",))
 
 
 @HEADS.register("linear")

@@ -45,6 +45,11 @@ class Body(nn.Module):
     mean: Tensor
     std: Tensor
 
+    def take_colours(self) -> None:
+        """Takes over mean and deviation from the encoder, after weights that came with their own."""
+        self.mean.copy_(torch.tensor(self.encoder.mean).view(1, 3, 1, 1))
+        self.std.copy_(torch.tensor(self.encoder.std).view(1, 3, 1, 1))
+
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Pictures N × 3 × H × W, uint8 or float in 0..255, to (map, features): N × D × h × w each."""
         images = (images.to(self.mean.dtype) / 255 - self.mean) / self.std

@@ -6,6 +6,7 @@ class and register tokens take part in attention and are left out of every map.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,6 +26,7 @@ from tiss.models.encoder import (
     Tuned,
 )
 from tiss.models.layers import Block, as_map, initialise_transformer
+from tiss.models.vit_names import to_timm_names
 
 # SGD at 1e-2 over all of a pretrained ViT destroys it; the head at 1e-2 and the encoder at 3e-4 do not.
 FINE_TUNED = Tuned("sgd", lr=1e-2, step_lr=1e-3, encoder_lr=0.03)
@@ -46,6 +48,7 @@ class VitSettings:
     registers: int = 0
     layer_scale: float | None = None
     tuned: Tuned = FINE_TUNED
+    hub: str | None = None
 
 
 class VisionTransformer(Encoder):
@@ -56,7 +59,7 @@ class VisionTransformer(Encoder):
     def __init__(self, name: str, settings: VitSettings, options: EncoderOptions) -> None:
         super().__init__()
         self.name, self.settings = name, settings
-        self.mean, self.std, self.tuned = settings.mean, settings.std, settings.tuned
+        self.mean, self.std, self.tuned, self.hub = settings.mean, settings.std, settings.tuned, settings.hub
         self.depth = settings.depth
         self.channels = settings.width
         self.stride = settings.patch
@@ -130,6 +133,22 @@ class VisionTransformer(Encoder):
     def positions(self, grid: tuple[int, int]) -> Tensor:
         return resize_positions(self.pos_embed, self.grid, grid)
 
+    def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """timm's names, and positions laid out for this encoder's grid, as its authors resize them."""
+        tensors = to_timm_names(tensors)
+        positions = tensors.get("pos_embed")
+        if positions is None or positions.ndim != 3 or positions.shape[-1] != self.channels:
+            return tensors
+        side = math.isqrt(positions.shape[1])
+        first = positions.shape[1] - side * side
+        if first == 1 and not self.settings.class_position and "cls_token" in tensors:
+            # DINOv2's own files keep a position for the class token where timm has added it in
+            tensors["cls_token"] = tensors["cls_token"] + positions[:, :1]
+            positions, first = positions[:, 1:], 0
+        if first <= 1:
+            tensors["pos_embed"] = resize_positions(positions, (side, side), self.grid)
+        return tensors
+
     @torch.no_grad()
     def lay_out(self, height: int, width: int) -> None:
         """Resizes the positions for good to pictures of this size (padded), e.g. before an export."""
@@ -175,23 +194,32 @@ def register(name: str, settings: VitSettings) -> None:
         return VisionTransformer(name, settings, options)
 
 
+AUGREG = {  # published for these; weights trained on ImageNet-21k, tuned on ImageNet-1k
+    *(f"vit_{size}_patch16_{side}" for size in SIZES for side in (224, 384)),
+    *(f"vit_{size}_patch32_{side}" for size in ("small", "base") for side in (224, 384)),
+    "vit_base_patch8_224",
+}
+
+
 def register_all() -> None:
+    """Names are timm's, so its documentation applies; `deit` and `dinov2` differ in mean and deviation."""
     for size, (width, depth, heads) in SIZES.items():
         for patch in (8, 14, 16, 32):
-            for image_size in (224, 384):
-                if image_size % patch == 0:
-                    register(
-                        f"vit_{size}_patch{patch}_{image_size}",
-                        VitSettings(width, depth, heads, patch, image_size),
-                    )
-        deit = VitSettings(width, depth, heads, 16, 224, IMAGENET_MEAN, IMAGENET_STD)
+            for side in (224, 384):
+                name = f"vit_{size}_patch{patch}_{side}"
+                hub = f"timm/{name}.augreg_in21k_ft_in1k" if name in AUGREG else None
+                if side % patch == 0:
+                    register(name, VitSettings(width, depth, heads, patch, side, hub=hub))
+        imagenet = VitSettings(width, depth, heads, 16, 224, IMAGENET_MEAN, IMAGENET_STD)
         if size != "large":
-            register(f"deit_{size}_patch16_224", deit)
+            name = f"deit_{size}_patch16_224"
+            register(name, replace(imagenet, hub=f"timm/{name}.fb_in1k"))
         if size != "tiny":
-            dinov2 = VitSettings(width, depth, heads, 14, 518, IMAGENET_MEAN, IMAGENET_STD, layer_scale=1e-5)
-            register(f"vit_{size}_patch14_dinov2", dinov2)
-            registers = replace(dinov2, registers=4, class_position=False)
-            register(f"vit_{size}_patch14_reg4_dinov2", registers)
+            name = f"vit_{size}_patch14_dinov2"
+            dinov2 = replace(imagenet, patch=14, image_size=518, layer_scale=1e-5, hub=f"timm/{name}.lvd142m")
+            register(name, dinov2)
+            name = f"vit_{size}_patch14_reg4_dinov2"
+            register(name, replace(dinov2, registers=4, class_position=False, hub=f"timm/{name}.lvd142m"))
     scratch = Tuned("adamw", lr=1e-3, step_lr=5e-4, encoder_lr=1.0, weight_decay=0.05, warmup=100, clip=1.0)
     register("vit_micro_patch8", VitSettings(16, 3, 2, 8, 32, tuned=scratch))
     register("vit_demo_patch8", VitSettings(128, 6, 4, 8, 64, tuned=scratch))

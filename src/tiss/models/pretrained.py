@@ -1,0 +1,168 @@
+"""Pretrained encoder weights: from a local file, a folder or the hub, strictly.
+
+A checkpoint may carry a prefix, a classifier or another library's names; each is known and dealt with.
+Whatever is left over, missing or of another shape after that ends in one line that lists it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tiss.errors import TissError
+from tiss.files import read_json, read_tensors
+from tiss.models.encoder import Colours, Encoder
+from tiss.models.hub import fetch, looks_like_hub_name
+
+DEFAULT = "default"  # the weights that the encoder itself names
+PICKLES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
+PREFIXES = (
+    "",
+    "body.encoder.",
+    "encoder.",
+    "backbone.",
+    "module.",
+    "model.",
+    "vit.",
+    "dinov2.",
+    "segformer.",
+)
+CLASSIFIERS = ("head.", "fc.", "classifier.", "pooler.", "head_dist.")
+CONFIGS = ["config.json", "preprocessor_config.json"]
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pth")
+
+
+def load_pretrained(encoder: Encoder, source: str, *, allow_pickle: bool = False) -> None:
+    """Fills `encoder` with the weights of `source`: a file, a folder, a hub name, or "default".
+
+    Where a folder says which mean and deviation its weights were trained with, the encoder takes them over.
+    """
+    path = find_weights(encoder, source, allow_pickle)
+    tensors = read_weights(path, allow_pickle)
+    fitted = fit_names(encoder, tensors, path)
+    encoder.load_state_dict(fitted)
+    colours = find_colours(path.parent) if Path(source).is_dir() or not Path(source).exists() else None
+    if colours:
+        encoder.mean, encoder.std = colours
+
+
+def find_weights(encoder: Encoder, source: str, allow_pickle: bool) -> Path:
+    """The file behind `source`."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        return choose_file(path, allow_pickle)
+    if source in (DEFAULT, "true", "True"):
+        if encoder.hub is None:
+            raise TissError(
+                f"--model.pretrained {source}: {encoder.name} has no published weights that are known here"
+            )
+        source = encoder.hub
+    if not looks_like_hub_name(source):
+        raise TissError(
+            f"--model.pretrained {source}: no such file or folder, and not a hub name (owner/name)"
+        )
+    names = [name for name in WEIGHTS if allow_pickle or name.endswith(".safetensors")]
+    return choose_file(fetch(source, [*names, *CONFIGS]), allow_pickle)
+
+
+def choose_file(folder: Path, allow_pickle: bool) -> Path:
+    """The weights within a folder, safetensors first."""
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    listed = ", ".join(WEIGHTS if allow_pickle else WEIGHTS[:1])
+    more = "" if allow_pickle else "; --model.allow_pickle true also looks for .bin and .pth files"
+    raise TissError(f"{folder}: holds no weights ({listed}){more}")
+
+
+def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by name."""
+    if path.suffix == ".safetensors":
+        return read_tensors(path)
+    if path.suffix not in PICKLES:
+        raise TissError(f"{path}: unknown kind of weights; give a .safetensors file")
+    if not allow_pickle:
+        raise TissError(
+            f"{path}: a pickle can run code: convert it to .safetensors, or pass --model.allow_pickle true"
+        )
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a broken or hostile pickle brings up
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TissError(f"{path}: cannot be read as weights alone: {reason}") from error
+    return unwrap(loaded, path)
+
+
+def unwrap(loaded: Any, path: Path) -> dict[str, Tensor]:
+    """The table of tensors within what a training script saved."""
+    for key in ("state_dict", "model", "teacher", "model_state"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not loaded:
+        raise TissError(f"{path}: holds no table of tensors")
+    return {str(name): value for name, value in loaded.items() if isinstance(value, Tensor)}
+
+
+def fit_names(encoder: Encoder, tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors under the encoder's own names, exactly those it has; else an error with the difference."""
+    expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    best: dict[str, Tensor] = {}
+    for prefix in PREFIXES:
+        stripped = {
+            name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)
+        }
+        converted = encoder.convert_pretrained(stripped) if stripped else {}
+        if len(expected.keys() & converted.keys()) > len(expected.keys() & best.keys()):
+            best = converted
+    best = {
+        name: tensor for name, tensor in best.items() if name in expected or not name.startswith(CLASSIFIERS)
+    }
+    for name in expected:  # batch norm counts its batches; not every library writes that down
+        if name.endswith("num_batches_tracked") and name not in best:
+            best[name] = torch.zeros((), dtype=torch.int64)
+    missing = [name for name in expected if name not in best]
+    unexpected = [name for name in best if name not in expected]
+    different = [
+        f"{name} is {by(best[name].shape)} instead of {by(shape)}"
+        for name, shape in expected.items()
+        if name in best and best[name].shape != shape
+    ]
+    kinds = (("missing", missing), ("unexpected", unexpected), ("different", different))
+    problems = [f"{word} {len(names)}: {listed(names)}" for word, names in kinds if names]
+    if problems:
+        raise TissError(f"{path}: does not fit the encoder {encoder.name}; " + "; ".join(problems))
+    return best
+
+
+def by(shape: torch.Size) -> str:
+    return "×".join(map(str, shape)) or "a single value"
+
+
+def listed(names: list[str], most: int = 6) -> str:
+    return ", ".join(name[:200] for name in names[:most]) + (", …" if len(names) > most else "")
+
+
+def find_colours(folder: Path) -> tuple[Colours, Colours] | None:
+    """Mean and deviation as timm's or transformers' files beside the weights give them."""
+    for name, inner, mean, std in (
+        ("config.json", "pretrained_cfg", "mean", "std"),
+        ("preprocessor_config.json", None, "image_mean", "image_std"),
+    ):
+        if not (folder / name).is_file():
+            continue
+        table = read_json(folder / name)
+        table = table.get(inner) if inner and isinstance(table, dict) else table
+        if isinstance(table, dict) and is_colours(table.get(mean)) and is_colours(table.get(std)):
+            return tuple(map(float, table[mean])), tuple(map(float, table[std]))  # type: ignore[return-value]
+    return None
+
+
+def is_colours(value: Any) -> bool:
+    return (
+        isinstance(value, list) and len(value) == 3 and all(isinstance(part, (int, float)) for part in value)
+    )

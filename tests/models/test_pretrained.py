@@ -1,0 +1,174 @@
+"""Pretrained weights: strict, from every kind of source, with errors that list what does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.tester import CLASSES, make_model, pictures
+from tiss.config import ModelConfig
+from tiss.errors import TissError
+from tiss.files import write_tensors
+from tiss.models import SegmentationModel, build_model, hub
+from tiss.models.vit import VisionTransformer, VitSettings, resize_positions
+
+MICRO = "vit_micro_patch8"
+
+
+def load(
+    source: Path | str, encoder: str = MICRO, crop: int = 32, allow_pickle: bool = False
+) -> SegmentationModel:
+    config = ModelConfig(encoder=encoder, pretrained=str(source), allow_pickle=allow_pickle)
+    return build_model(config, CLASSES, crop)
+
+
+@pytest.fixture
+def trained() -> SegmentationModel:
+    """A model unlike any fresh one."""
+    return build_model(ModelConfig(encoder=MICRO), CLASSES, 32, seed=7)
+
+
+def same_encoder(first: SegmentationModel, second: SegmentationModel) -> bool:
+    ours, theirs = first.encoder.state_dict(), second.encoder.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_file_with_classifier(trained: SegmentationModel, tmp_path: Path) -> None:
+    tensors = dict(trained.encoder.state_dict()) | {
+        "head.weight": torch.ones(9, 16),
+        "head.bias": torch.ones(9),
+    }
+    write_tensors(tmp_path / "vit.safetensors", tensors)
+    assert not same_encoder(trained, make_model(MICRO, crop=32))
+    assert same_encoder(trained, load(tmp_path / "vit.safetensors"))
+
+
+def test_model_folder_gives_its_encoder(trained: SegmentationModel, tmp_path: Path) -> None:
+    trained.grow(["horse"], "background")
+    trained.save_pretrained(tmp_path / "model")
+    assert same_encoder(trained, load(tmp_path / "model"))
+
+
+def test_positions_are_resized(trained: SegmentationModel, tmp_path: Path) -> None:
+    write_tensors(tmp_path / "vit.safetensors", trained.encoder.state_dict())
+    model = load(tmp_path / "vit.safetensors", crop=48)
+    expected = resize_positions(trained.encoder.pos_embed, (4, 4), (6, 6))
+    assert torch.equal(model.encoder.pos_embed, expected)
+
+
+def test_difference_is_listed(trained: SegmentationModel, tmp_path: Path) -> None:
+    tensors = dict(trained.encoder.state_dict())
+    tensors["blocks.0.ls1.gamma"] = tensors.pop("norm.weight")
+    tensors["cls_token"] = torch.zeros(1, 1, 8)
+    write_tensors(tmp_path / "vit.safetensors", tensors)
+    with pytest.raises(TissError) as caught:
+        load(tmp_path / "vit.safetensors")
+    message = str(caught.value)
+    assert "missing 1: norm.weight" in message
+    assert "unexpected 1: blocks.0.ls1.gamma" in message
+    assert "cls_token is 1×1×8 instead of 1×1×16" in message
+    assert "\n" not in message
+
+
+def test_pickle_needs_trust(trained: SegmentationModel, tmp_path: Path) -> None:
+    path = tmp_path / "vit.pth"
+    torch.save({"model": trained.encoder.state_dict(), "epoch": 3}, path)
+    with pytest.raises(TissError, match=r"--model\.allow_pickle true"):
+        load(path)
+    assert same_encoder(trained, load(path, allow_pickle=True))
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (os.mkdir, ("unpickled",))
+
+
+def test_pickle_runs_no_code_even_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": Evil()}, tmp_path / "evil.pth")
+    with pytest.raises(TissError, match="cannot be read as weights alone"):
+        load(tmp_path / "evil.pth", allow_pickle=True)
+    assert not (tmp_path / "unpickled").exists()
+
+
+def test_hub_name(trained: SegmentationModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repository with timm's configuration: its weights, and its mean and deviation."""
+    write_tensors(tmp_path / "model.safetensors", trained.encoder.state_dict())
+    config = {"pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("tiss.models.pretrained.fetch", lambda name, files: tmp_path)
+    model = load("someone/vit_micro")
+    assert same_encoder(trained, model)
+    assert model.body.mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert model.body.std.flatten().tolist() == pytest.approx([0.4, 0.5, 0.6])
+
+
+def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> str:
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(TissError, match=r"the hub did not give it: no route$"):
+        hub.fetch("someone/something", ["config.json"])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere.safetensors", "no such file"),
+        ("default", "no published weights"),
+        ("/a/b/c", "no such file"),
+    ],
+)
+def test_bad_source_is_one_line(source: str, message: str) -> None:
+    with pytest.raises(TissError, match=message):
+        load(source)
+
+
+def test_folder_without_weights(tmp_path: Path) -> None:
+    with pytest.raises(TissError, match="holds no weights"):
+        load(tmp_path)
+
+
+def small_vit(registers: int, class_position: bool) -> VisionTransformer:
+    from tiss.models import EncoderOptions
+
+    settings = VitSettings(
+        16, 2, 2, 8, 32, registers=registers, class_position=class_position, layer_scale=1.0
+    )
+    return VisionTransformer("test", settings, EncoderOptions())
+
+
+def test_dinov2_files_with_registers() -> None:
+    """DINOv2's own files: a mask token to leave out, a position of the class token to add in."""
+    published, encoder = small_vit(3, True).eval(), small_vit(3, False).eval()
+    tensors = dict(published.state_dict()) | {"mask_token": torch.zeros(1, 16)}
+    tensors["register_tokens"] = tensors.pop("reg_token")
+    encoder.load_state_dict(encoder.convert_pretrained(tensors))
+    images = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(encoder(images)[0][0], published(images)[0][0])
+
+
+WEIGHTS = os.environ.get("TISS_TEST_WEIGHTS", "")
+
+
+@pytest.mark.skipif(
+    not Path(WEIGHTS, "vit_small.safetensors").is_file() or not WEIGHTS, reason="no real weights"
+)
+def test_real_vit_small_loads() -> None:
+    model = load(Path(WEIGHTS, "vit_small.safetensors"), "vit_small_patch14_dinov2", crop=112).eval()
+    assert model(pictures(1, 112, 112)).logits.shape == (1, 3, 8, 8)
+
+
+@pytest.mark.skipif(
+    not Path(WEIGHTS, "resnet50.safetensors").is_file() or not WEIGHTS, reason="no real weights"
+)
+def test_real_resnet50_loads() -> None:
+    model = load(Path(WEIGHTS, "resnet50.safetensors"), "resnet50_v1", crop=64).eval()
+    assert model(pictures(1, 64, 64)).logits.shape == (1, 3, 4, 4)

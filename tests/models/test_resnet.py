@@ -1,0 +1,82 @@
+"""ResNet and DeepLab: the shared tester, timm's features, receptive strides, counts of parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.tester import check_architecture, make_model
+from tiss.config import ModelConfig
+from tiss.errors import TissError
+from tiss.models import DECODERS, ENCODERS, EncoderOptions, resolve
+from tiss.models.build import from_architecture
+from tiss.models.deeplab import AtrousPyramid
+
+
+@pytest.mark.parametrize("decoder", ["deeplabv3", "deeplabv3plus", "linear", "mlp"])
+def test_architecture(decoder: str, tmp_path: Path) -> None:
+    check_architecture("resnet_micro", decoder, tmp_path)
+
+
+@pytest.mark.parametrize(("decoder", "millions"), [("deeplabv3", 58), ("deeplabv3plus", 59)])
+def test_parameter_count(decoder: str, millions: int) -> None:
+    with torch.device("meta"):
+        architecture = resolve(ModelConfig(encoder="resnet101", decoder=decoder))
+        model = from_architecture(architecture, ["background", *map(str, range(20))])
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions
+
+
+@pytest.mark.parametrize(("name", "stride"), [("resnet50", 16), ("resnet50_os8", 8), ("resnet50_v1_os8", 8)])
+def test_output_stride(name: str, stride: int) -> None:
+    """The last map has the stride that the name says, and strides given up have become dilations."""
+    with torch.device("meta"):
+        encoder = ENCODERS.get(name)(EncoderOptions()).eval()
+        pyramid, _ = encoder(torch.zeros(1, 3, 64, 96))
+    assert pyramid[-1].shape == (1, 2048, 64 // stride, 96 // stride)
+    for maps, level in zip(pyramid, encoder.pyramid, strict=True):
+        assert maps.shape[1:] == (level.channels, 64 // level.stride, 96 // level.stride)
+    last = encoder.get_submodule("layer4.2.conv2")
+    assert last.dilation == (32 // stride, 32 // stride)  # a 3×3 still spans what it spans at stride 32
+
+
+def test_stage_features_are_before_the_activation() -> None:
+    model = make_model("resnet_micro").eval()
+    before, after = model(torch.full((1, 3, 32, 32), 99, dtype=torch.uint8), ("stage4", -1)).features
+    assert (before < 0).any()
+    assert torch.equal(before.relu(), after)
+
+
+@pytest.mark.parametrize(("name", "rates"), [("resnet50", [6, 12, 18]), ("resnet50_os8", [12, 24, 36])])
+def test_atrous_rates_reach_as_far_at_either_stride(name: str, rates: list[int]) -> None:
+    with torch.device("meta"):
+        encoder = ENCODERS.get(name)(EncoderOptions())
+        decoder = DECODERS.get("deeplabv3")(encoder)
+    convolutions = [branch[0] for branch in decoder.aspp.branches]
+    assert [c.kernel_size for c in convolutions] == [(1, 1), (3, 3), (3, 3), (3, 3)]
+    assert [c.dilation[0] for c in convolutions[1:]] == rates
+    assert [rate * encoder.pyramid[-1].stride for rate in rates] == [96, 192, 288]
+
+
+def test_atrous_branch_is_a_spread_convolution() -> None:
+    """A dilated 3×3 equals the plain convolution whose kernel has zeros between its weights."""
+    torch.manual_seed(0)
+    pyramid = AtrousPyramid(3, 2, (2, 3, 4)).eval()
+    maps = torch.randn(1, 3, 9, 9)
+    convolution = pyramid.branches[1][0]
+    spread = torch.zeros(2, 3, 5, 5)
+    spread[:, :, ::2, ::2] = convolution.weight
+    expected = torch.nn.functional.conv2d(maps, spread, padding=2)
+    torch.testing.assert_close(convolution(maps), expected)
+    assert pyramid(maps).shape == (1, 2, 9, 9)
+
+
+def test_batch_of_one_trains() -> None:
+    model = make_model("resnet_micro", "deeplabv3").train()
+    model(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)).logits.sum().backward()
+
+
+def test_refinement_needs_two_resolutions() -> None:
+    with pytest.raises(TissError, match="deeplabv3plus needs a finer map"):
+        make_model("vit_micro_patch8", "deeplabv3plus")
