@@ -7,8 +7,8 @@
     end       a step is over
     state     what must survive until the next step, and a resumed run
 
-A method is one file with a frozen dataclass of settings; `@register_method("name", "summary")` is all it takes, and
-an entry point in the group `tiss.methods` from outside the package.
+A method is one file with a frozen dataclass of settings; `@register_method("name", "summary")` is all it
+takes, and an entry point in the group `tiss.methods` from outside the package.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tiss.config import from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
 from tiss.models.contract import Need, Output
+from tiss.models.head import Initialise
 from tiss.models.model import SegmentationModel
 from tiss.registry import Registry
 from tiss.scenarios.scenario import Step
@@ -45,7 +46,7 @@ class Method:
     summary: ClassVar[str] = ""
     Settings: ClassVar[type] = Settings
     joint: ClassVar[bool] = False  # learn every class in one step
-    initialise: ClassVar[str] = "random"  # how new channels start: random, or from the background (MiB)
+    initialise: ClassVar[Initialise] = "random"  # new channels: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: may become a CUDA graph
     tuned: ClassVar[Mapping[str, Any]] = {}  # what it wants of the optimiser under --train.recipe tuned
@@ -61,7 +62,9 @@ class Method:
     def check(self, model: SegmentationModel) -> None:
         """Raises a TissError where this method and the model's architecture do not go together."""
         if model.encoder.family not in self.families:
-            raise TissError(f"--method {self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}")
+            raise TissError(
+                f"--method {self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}"
+            )
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         """The features that `losses` wants from the student and from the teacher."""
@@ -85,7 +88,7 @@ class Method:
         raise TypeError(f"method {self.name!r} must define losses()")
 
     def train_mode(self, model: nn.Module) -> None:
-        """Puts the model into training mode: called whenever that is due, so a frozen layer can be frozen again."""
+        """Puts the model into training mode; called whenever that is due, so what is frozen stays so."""
         model.train()
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
@@ -113,6 +116,7 @@ METHODS: Registry[type[Method]] = Registry(
         "tiss.methods.patchwise",
         "tiss.methods.frozen",
         "tiss.methods.recall",
+        "tiss.methods.frozen_bn",
         "tiss.methods.plop",
         "tiss.methods.sdr",
     ),

@@ -19,7 +19,9 @@ from tiss.scenarios.scenario import Step
 
 @dataclass(frozen=True)
 class FrozenSettings(Settings):
-    confidence: float = setting(0.7, "background pixels where an old class's sigmoid is over this take that class")
+    confidence: float = setting(
+        0.7, "background pixels where an old class's sigmoid is over this take that class"
+    )
 
 
 @register_method("frozen", "encoder and old head rows fixed after step 0; one sigmoid a class")

@@ -20,9 +20,12 @@ AT_ONCE, IN_SEQUENCE = 10.0, 30.0  # the paper's weight of the distillation, by 
 @dataclass(frozen=True)
 class MiBSettings(Settings):
     distillation: float | None = setting(
-        None, "weight of the unbiased distillation (None: 10 when the new classes come at once, 30 in sequence)"
+        None,
+        "weight of the unbiased distillation (None: 10 when the new classes come at once, 30 in sequence)",
     )
-    divide: bool = setting(True, "divide the distillation by the number of old channels, as the published code does")
+    divide: bool = setting(
+        True, "divide the distillation by the number of old channels, as the published code does"
+    )
 
 
 @register_method("mib", "unbiased cross-entropy + λ · unbiased distillation + head growth")
@@ -55,13 +58,15 @@ class MiB(Method):
 @dataclass(frozen=True)
 class FeatureSettings(MiBSettings):
     features: float = setting(1.0, "weight of the feature distillation (the paper gives none)")
-    reduction: Literal["mean", "sum"] = setting("mean", "mean, or sum over patches and channels as the formula has it")
+    reduction: Literal["mean", "sum"] = setting(
+        "mean", "mean, or sum over patches and channels as the formula has it"
+    )
 
 
 class MiBWithFeatures(MiB):
     """MiB with the distance between student's and teacher's tokens after every block (Eq. 7 and 8)."""
 
-    Settings: ClassVar[type] = FeatureSettings
+    Settings = FeatureSettings
     power: ClassVar[Literal[1, 2]]
     families = ("vit", "hierarchical")
     refusal = "compares patch tokens, which only transformers have (take --method ilt or another encoder)"
@@ -89,5 +94,3 @@ class MiBWithL1(MiBWithFeatures):
 @register_method("mib+l2", "MiB + L2 distance of the tokens after every block")
 class MiBWithL2(MiBWithFeatures):
     power = 2
-
-

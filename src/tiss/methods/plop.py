@@ -1,0 +1,155 @@
+"""PLOP: pseudo-labels where the old model is sure, local POD to hold its features. And PLOPLong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tiss.config import setting
+from tiss.data.base import BACKGROUND, Batch
+from tiss.losses import EntropyThresholds, cross_entropy, entropy_and_class, local_pod, pseudo_labels
+from tiss.methods.base import Method, Settings, all_sum, register_method
+from tiss.methods.frozen_bn import freeze_statistics
+from tiss.models.contract import Need, Output
+from tiss.models.decoder import LinearDecoder
+from tiss.models.model import SegmentationModel
+from tiss.scenarios.scenario import Step
+
+# published factors of local POD, on features and on logits, by data set; others take VOC's
+FACTORS = {"voc": (0.01, 0.0005), "ade20k": (0.001, 0.00001), "cityscapes": (0.0001, 0.0001)}
+
+
+@dataclass(frozen=True)
+class PLOPSettings(Settings):
+    pod: float | None = setting(
+        None, "weight of local POD on features (None: .01, ADE20K .001, Cityscapes .0001)"
+    )
+    pod_logits: float | None = setting(
+        None, "weight of local POD on logits (None: .0005, ADE20K .00001, Cityscapes .0001)"
+    )
+    official: bool = setting(
+        False,
+        "thresholds as in the published code: entropy normalised twice, medians from sums of bin indices",
+    )
+
+
+@register_method("plop", "cross-entropy on pseudo-labels + local POD + head growth")
+class PLOP(Method):
+    """Background pixels take the old model's class where its entropy is below that class's median."""
+
+    Settings = PLOPSettings
+    initialise = "background"
+    uses_teacher = True
+    normalised: ClassVar[bool] = False  # bring the POD embedding of each scale to length 1
+
+    def __init__(self, settings: Any, steps: int) -> None:
+        super().__init__(settings, steps)
+        self.thresholds: Tensor | None = None  # one for each old channel
+        self._weights: Tensor | None = None  # of the images of the batch under way: targets() → losses()
+
+    def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
+        # a linear decoder hands on the encoder's last map: it has no features of its own
+        decoder: tuple[Need, ...] = () if isinstance(model.decoder, LinearDecoder) else ("decoder",)
+        return (*model.encoder.pod_needs, *decoder)
+
+    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
+        super().begin(step, model, seed)
+        self.thresholds = None
+
+    @torch.no_grad()
+    def prepare(
+        self,
+        model: SegmentationModel,
+        teacher: SegmentationModel | None,
+        batches: Callable[[], Iterable[Batch]],
+    ) -> None:
+        """The medians of the old model's entropy, exact over the step's pictures and all processes."""
+        if teacher is None:
+            return
+        device = next(teacher.parameters()).device
+        medians = EntropyThresholds(len(teacher.classes), official=self.settings.official, device=device)
+        for _ in range(medians.passes):
+            for batch in batches():
+                entropy, predicted = self._entropy(teacher(batch.image))
+                medians.add(entropy, predicted, batch.label == BACKGROUND)
+            all_sum(medians.counts)
+            medians.finish()
+        self.thresholds = medians.values
+
+    def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
+        if teacher is None:
+            return batch.label
+        assert self.thresholds is not None, "prepare() comes first"
+        entropy, predicted = self._entropy(teacher)
+        labels, self._weights = pseudo_labels(
+            batch.label,
+            entropy,
+            predicted,
+            self.thresholds.to(entropy.device),
+            official=self.settings.official,
+        )
+        return labels
+
+    def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
+        if teacher is None:
+            return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
+        old, factors = teacher.logits.shape[1], self._factors()
+        pod = local_pod(
+            [*output.features, output.logits],
+            [*teacher.features, teacher.logits],
+            old,
+            output.logits.shape[1] - old,
+            *factors,
+            normalise=self.normalised,
+        )
+        wanted = cross_entropy(output.logits, batch.label, to=output.resolution, image_weights=self._weights)
+        return {"cross_entropy": wanted, "pod": pod}
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.thresholds is None else {"thresholds": self.thresholds}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.thresholds = state.get("thresholds")
+
+    def _entropy(self, teacher: Output) -> tuple[Tensor, Tensor]:
+        """The old model's entropy and class of every pixel, N × H × W each."""
+        assert self.step is not None, "begin() comes first"
+        twice = self.step.seen if self.settings.official else None
+        return entropy_and_class(teacher.logits, teacher.resolution, official_classes=twice)
+
+    def _factors(self) -> tuple[float, float]:
+        assert self.step is not None, "begin() comes first"
+        features, logits = FACTORS.get(self.step.train.dataset.name, FACTORS["voc"])
+        pod, pod_logits = self.settings.pod, self.settings.pod_logits
+        return (features if pod is None else pod), (logits if pod_logits is None else pod_logits)
+
+
+@dataclass(frozen=True)
+class PLOPLongSettings(PLOPSettings):
+    # embeddings of length 1 are at most 2 apart at each scale: PLOP's factors would leave nothing of them
+    pod: float | None = setting(1.0, "weight of the normalised local POD on features (None: PLOP's)")
+    pod_logits: float | None = setting(0.05, "weight of the normalised local POD on logits (None: PLOP's)")
+
+
+@register_method(
+    "ploplong", "PLOP + cosine classifier + normalised POD + frozen batch-norm statistics (our reading)"
+)
+class PLOPLong(PLOP):
+    """For many steps. No code of it was published: this is our reading of its description.
+
+    The classifier compares directions only, the POD embedding of each scale has length 1, and from step 1 on
+    the batch norms keep step 0's statistics while their weights go on learning.
+    """
+
+    Settings = PLOPLongSettings
+    head = "cosine"
+    normalised = True
+
+    def train_mode(self, model: nn.Module) -> None:
+        super().train_mode(model)
+        if self.step is not None and self.step.index > 0:
+            freeze_statistics(model)
