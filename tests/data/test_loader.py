@@ -62,6 +62,18 @@ def test_resumed_epoch_is_the_rest_of_the_whole() -> None:
         assert same(list(processes.epoch(2, start=1)), whole[1:])
 
 
+@pytest.mark.parametrize(("batch", "world"), [(4, 1), (4, 2), (6, 3), (64, 2)])
+def test_once_gives_every_image_exactly_once(batch: int, world: int) -> None:
+    split = train_split()
+    found = [list(loader(batch=batch, rank=rank, world=world).once()) for rank in range(world)]
+    ids = [id for share in found for one in share for id in one.ids]
+    assert sorted(ids) == sorted(split.ids)
+    assert all(len(one.ids) == len(one.image) == len(one.label) for share in found for one in share)
+    first = next(loader(batch=batch, world=world).epoch(0))
+    kept = len(found[0][0].ids)
+    assert torch.equal(found[0][0].image, first.image[:kept])
+
+
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_side_by_side_are_the_single_process(world: int) -> None:
     single = list(loader().epoch(1))

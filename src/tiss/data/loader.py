@@ -184,10 +184,10 @@ class TrainLoader(_Loader):
             raise TissError(f"{split.dataset.name}: no training image in this step")
         self.accumulate = accumulate
         self._length = max(1, len(split.ids) // batch)
-        plan = TrainPlan(
+        self._order = TrainPlan(
             tuple(split.ids), on_error == "skip", settings, batch, seed, step, rank, world * accumulate, world
         )
-        super().__init__(split, plan, kind=kind, workers=workers, device=device, progress=progress)
+        super().__init__(split, self._order, kind=kind, workers=workers, device=device, progress=progress)
 
     def __len__(self) -> int:
         """Iterations an epoch."""
@@ -197,6 +197,18 @@ class TrainLoader(_Loader):
         """This rank's batches of one epoch from iteration `start` on, `accumulate` of them an iteration."""
         parts = range(self.accumulate)
         return self._iterate([(epoch, i, part) for i in range(start, self._length) for part in parts])
+
+    def once(self) -> Iterator[Batch]:
+        """Every training image exactly once over all ranks, cut as in epoch 0; for a look before training."""
+        count = len(self._order.ids)
+        iterations = -(-count // self._order.batch)
+        requests = [(0, i, part) for i in range(iterations) for part in range(self.accumulate)]
+        for (_, iteration, part), batch in zip(requests, self._iterate(requests), strict=True):
+            kept = (
+                count - self._order.positions(iteration, part).start
+            )  # the order goes on from its beginning
+            if kept > 0:
+                yield Batch(batch.image[:kept], batch.label[:kept], batch.ids[:kept])
 
 
 class TestLoader(_Loader):
