@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tiss.chance import seed_of
-from tiss.config import RunConfig
 from tiss.data.base import Batch
-from tiss.data.loader import TrainLoader
 from tiss.engine.checkpoint import Position, load_checkpoint, read_position, save_checkpoint
-from tiss.engine.journal import Journal
 from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
-from tiss.engine.progress import Reporter
 from tiss.engine.training import StepTraining
 from tiss.engine.update import make_update
-from tiss.engine.world import World
 from tiss.errors import TissError
 from tiss.files import mark, write_json
-from tiss.methods.base import Batches, Method, all_sum
-from tiss.models.model import SegmentationModel
-from tiss.scenarios.scenario import Step
+from tiss.methods.base import all_sum
 
 
 def train_step(training: StepTraining) -> float:
@@ -59,7 +51,8 @@ def train_step(training: StepTraining) -> float:
                     _save(training, optimizer, iteration, time.monotonic() - start)
                 bar.advance(1, note)
                 mark("data")
-    method.end(training.step, model, _batches_once(training))
+    with world.autocast():
+        method.end(training.step, model, training.loader.once)
     return time.monotonic() - start
 
 
@@ -134,12 +127,9 @@ def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Positi
         training.method.load_state(state)
         training.journal.rewind(found.metrics_bytes)
         return found
-    training.method.prepare(training.model, training.teacher, _batches_once(training))
+    with training.world.autocast():
+        training.method.prepare(training.model, training.teacher, training.loader.once)
     return Position(training.step.index, 0)
-
-
-def _batches_once(training: StepTraining) -> Batches:
-    return lambda: training.loader.epoch(0)
 
 
 def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: int, seconds: float) -> None:

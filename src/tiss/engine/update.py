@@ -48,8 +48,7 @@ class EagerUpdate:
         totals: dict[str, Tensor] = {}
         for index, part in enumerate(parts):
             with self._gradients_meet(index == len(parts) - 1):
-                with training.world.autocast():
-                    terms = losses_of(training, self.student, part)
+                terms = losses_of(training, self.student, part)
                 total = torch.stack(list(terms.values())).sum() / len(parts)
                 total.backward()
             for name, value in terms.items():
@@ -116,15 +115,19 @@ class GraphedUpdate:
 
 
 def losses_of(training: StepTraining, student: nn.Module, batch: Batch) -> dict[str, Tensor]:
-    """The method's terms for one batch: teacher, targets, student, losses."""
+    """The method's terms for one batch: teacher, targets, student, losses.
+
+    Only the models run in half precision: sums over a class's features or over a row of patches need more.
+    """
     method, fused = training.method, training.config.train.fused
     needs = method.needs(training.model)
     taught: Output | None = None
     if training.teacher is not None and method.uses_teacher:
-        with torch.no_grad():
+        with torch.no_grad(), training.world.autocast():
             taught = training.teacher(batch.image, needs=needs).with_fused(fused)
     batch = replace(batch, label=method.targets(batch, taught))
-    output: Output = student(batch.image, needs=needs).with_fused(fused)
+    with training.world.autocast():
+        output: Output = student(batch.image, needs=needs).with_fused(fused)
     return method.losses(batch, output, taught)
 
 
