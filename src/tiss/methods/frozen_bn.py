@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tiss.errors import TissError
-from tiss.methods.base import register_method
+from tiss.methods.base import Batches, register_method
 from tiss.methods.mib import MiB
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
@@ -54,5 +54,5 @@ class MiBFrozenBatchNorm(MiB):
         if self.step is not None and self.step.index > 0:
             freeze_statistics(model)
 
-    def end(self, step: Step, model: SegmentationModel) -> None:
+    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         model.requires_grad_(True)

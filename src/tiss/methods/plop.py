@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
 from tiss.losses import EntropyThresholds, cross_entropy, entropy_and_class, local_pod, pseudo_labels
-from tiss.methods.base import Method, Settings, all_sum, register_method
+from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
 from tiss.methods.frozen_bn import freeze_statistics
 from tiss.models.contract import Need, Output
 from tiss.models.decoder import LinearDecoder
@@ -61,12 +61,7 @@ class PLOP(Method):
         self.thresholds = None
 
     @torch.no_grad()
-    def prepare(
-        self,
-        model: SegmentationModel,
-        teacher: SegmentationModel | None,
-        batches: Callable[[], Iterable[Batch]],
-    ) -> None:
+    def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:
         """The medians of the old model's entropy, exact over the step's pictures and all processes."""
         if teacher is None:
             return
@@ -85,12 +80,9 @@ class PLOP(Method):
             return batch.label
         assert self.thresholds is not None, "prepare() comes first"
         entropy, predicted = self._entropy(teacher)
+        self.thresholds = self.thresholds.to(entropy.device)
         labels, self._weights = pseudo_labels(
-            batch.label,
-            entropy,
-            predicted,
-            self.thresholds.to(entropy.device),
-            official=self.settings.official,
+            batch.label, entropy, predicted, self.thresholds, official=self.settings.official
         )
         return labels
 

@@ -55,12 +55,8 @@ class WithPrototypes(Method):
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
-        known = self.prototypes or _no_prototypes(0, model.encoder.channels)
-        fresh = _no_prototypes(step.seen - len(known.count), model.encoder.channels)
-        self.prototypes = Prototypes(
-            torch.cat([known.mean, fresh.mean.to(known.mean)]),
-            torch.cat([known.count, fresh.count.to(known.count)]),
-        )
+        old = None if step.index == 0 else self.prototypes
+        self.prototypes = widen(old, step.seen, model.encoder.channels)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
@@ -74,9 +70,8 @@ class WithPrototypes(Method):
         assert self.prototypes is not None, "begin() comes first"
         assert self.step is not None
         weights, classes = self.settings, self.step.seen
-        known = Prototypes(
-            self.prototypes.mean.to(features.device).float(), self.prototypes.count.to(features.device)
-        )
+        self.prototypes = settle(self.prototypes, features.device)
+        known = Prototypes(self.prototypes.mean.float(), self.prototypes.count)
         terms = {
             "attraction": weights.attraction * prototype_attraction(features, labels, known),
             "repulsion": weights.repulsion * prototype_repulsion(features, labels, classes),
@@ -88,13 +83,16 @@ class WithPrototypes(Method):
 
     @torch.no_grad()
     def _update(self, features: Tensor, labels: Tensor) -> None:
-        """The running means after this batch, all processes' images counted."""
+        """The running means after this batch, all processes' images counted.
+
+        In place: a captured CUDA graph goes on with the same tensors.
+        """
         assert self.prototypes is not None
         sums, counts = class_sums(features, labels, len(self.prototypes.count))
-        both = torch.cat([sums, counts.unsqueeze(1)], dim=1).to(_precision(features.device))  # K × (D + 1)
-        all_sum(both)
-        known = Prototypes(self.prototypes.mean.to(both), self.prototypes.count.to(both))
-        self.prototypes = known.update(both[:, :-1], both[:, -1])
+        both = all_sum(torch.cat([sums, counts.unsqueeze(1)], dim=1).to(self.prototypes.mean))  # K × (D + 1)
+        updated = self.prototypes.update(both[:, :-1], both[:, -1])
+        self.prototypes.mean.copy_(updated.mean)
+        self.prototypes.count.copy_(updated.count)
 
     def state(self) -> dict[str, Tensor]:
         if self.prototypes is None:
@@ -118,14 +116,19 @@ def feature_labels(labels: Tensor, output: Output, teacher: Output | None) -> Te
     return prototype_labels(padded, (rows, columns), None if teacher is None else teacher.logits)
 
 
-def _no_prototypes(classes: int, channels: int) -> Prototypes:
-    empty = Prototypes.empty(classes, channels)
-    return Prototypes(empty.mean.double(), empty.count.double())
+def widen(known: Prototypes | None, classes: int, channels: int) -> Prototypes:
+    """`known` with empty rows up to `classes`."""
+    fresh = Prototypes.empty(classes, channels)
+    if known is not None:
+        fresh = settle(fresh, known.mean.device)
+        fresh.mean[: len(known.count)], fresh.count[: len(known.count)] = known.mean, known.count
+    return fresh
 
 
-def _precision(device: torch.device) -> torch.dtype:
-    """Counts pass 2^24 in a long run, where float32 stops counting; Apple's GPUs have nothing better."""
-    return torch.float32 if device.type == "mps" else torch.float64
+def settle(prototypes: Prototypes, device: torch.device) -> Prototypes:
+    """On `device`, in float64 where it has that: counts pass 2^24, where float32 stops counting."""
+    precision = torch.float32 if device.type == "mps" else torch.float64
+    return Prototypes(prototypes.mean.to(device, precision), prototypes.count.to(device, precision))
 
 
 @dataclass(frozen=True)
