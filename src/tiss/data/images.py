@@ -82,7 +82,9 @@ def picture_size(path: PathLike) -> tuple[int, int]:
     """Width and height of a picture after EXIF rotation, from its header alone."""
     with _open(path) as image, _naming(path, "picture"):
         width, height = image.size
-        return (height, width) if _orientation(image) >= 5 else (width, height)
+        # Asking a PNG for its EXIF tags decodes it whole, unless they were met in the header.
+        known = image.format != "PNG" or "exif" in image.info
+        return (height, width) if known and _orientation(image) >= 5 else (width, height)
 
 
 def check_whole(path: PathLike) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tiss.data.images import check_whole, picture_size
+from tiss.data.images import check_whole, load_picture, picture_size
 from tiss.errors import TissError
 from tiss.files import read_json, write_json
 
@@ -65,11 +65,11 @@ def scan_pair(pair: Pair, read_label: LabelReader, classes: int, whole: bool = F
         label = read_label(pair.mask)
         height, width = label.shape
         size = picture_size(pair.image)
+        if size == (height, width) != (width, height):  # a rotation that the header does not tell
+            rows, columns, _ = load_picture(pair.image).shape
+            size = (columns, rows)
         if size != (width, height):
-            turned = " (EXIF rotation applied)" if size == (height, width) else ""
-            raise TissError(
-                f"{pair.mask}: {width} × {height}, but its picture is {size[0]} × {size[1]}{turned}"
-            )
+            raise TissError(f"{pair.mask}: {width} × {height}, but its picture is {size[0]} × {size[1]}")
         if whole:
             check_whole(pair.image)
         counts = np.bincount(label.ravel(), minlength=256)

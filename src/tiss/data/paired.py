@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ class PairedDataset:
     A subclass defines `name`, `classes`, `find_root`, `find_pairs`, and `read_label` where masks are special.
     """
 
-    name: ClassVar[str]
+    name: str = ""
     classes: tuple[str, ...] = ()
     has_background: bool = True
     background_in_test: int = BACKGROUND

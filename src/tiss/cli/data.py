@@ -1,0 +1,73 @@
+"""`tiss data`: download, verify, look at and convert data sets."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from tiss.errors import TissError
+
+EPILOG = """examples:
+  tiss data download voc --root data
+  tiss data verify voc --root VOCdevkit
+  tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
+  tiss data convert coco annotations.json --images photos --out my-data
+  tiss data verify folder --root my-data
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        raise TissError(f"{self.prog}: {message}; `{self.prog} --help` shows what it takes")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the data commands; returns the exit code: 0, or 1 where verify found a fault."""
+    parser = Parser(
+        prog="tiss data",
+        description="Get data sets, check them, look at them, and bring your own into shape.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    _add_verify(commands)
+    options = parser.parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _add_data(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "data", metavar="DATA", help="voc, ade20k, cityscapes, folder, huggingface or a plug-in's"
+    )
+    command.add_argument("--root", metavar="DIR", help="folder that holds the data set")
+
+
+def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "verify",
+        help="check every file, and every step's list against the published one",
+        description="Reads every picture and mask and lists all faults at once; then makes each step's list "
+        "of images from the masks and compares it with the published count and SHA-256. The output can go "
+        "into an appendix as it is. Exit code 1 if anything is wrong.",
+    )
+    _add_data(command)
+    command.add_argument(
+        "--task", action="append", metavar="A-B", help="tasks to list (default: all published)"
+    )
+    command.add_argument("--lists", metavar="DIR", help="published lists, TASK-SETUP/train-K.txt or .npy")
+    command.add_argument("--quick", action="store_true", help="do not decode pictures, only headers and ends")
+    command.add_argument(
+        "--table", choices=("text", "markdown", "latex"), default="text", help="form of the table"
+    )
+    command.set_defaults(run=_verify)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from tiss.cli.verify import verify_data
+
+    return verify_data(
+        options.data, options.root, options.task, options.lists, not options.quick, options.table
+    )

@@ -1,0 +1,184 @@
+"""Each step's list of images against the published one: count, SHA-256, and why they differ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tiss.data.published import read_table
+from tiss.errors import TissError
+from tiss.scenarios.scenario import Scenario
+from tiss.scenarios.task import Groups
+
+HASH = "sha256_of_sorted_ids_joined_by_newline"
+_NAMED = 20  # ids named in an explanation
+
+Pixels = Mapping[str, Mapping[int, int]]  # id → label value → pixels
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One step of one task: our list and what is published of it (None: nothing)."""
+
+    task: str
+    setup: str
+    step: int
+    images: int
+    sha256: str
+    published_images: int | None = None
+    published_sha256: str | None = None
+    comparable: bool = True  # False: the published lists cannot be made from the masks
+    explanation: list[str] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool | None:
+        """Whether count and, where published, hash agree; None where nothing can be compared."""
+        if self.published_images is None or not self.comparable:
+            return None
+        return self.images == self.published_images and self.published_sha256 in (None, self.sha256)
+
+
+def list_hash(ids: Iterable[str]) -> str:
+    """SHA-256 of the sorted ids joined by newlines.
+
+    >>> list_hash(["b", "a"])[:12]
+    '7d865e959b24'
+    """
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def published_tasks(name: str) -> list[tuple[str, str]]:
+    """Task and setup of every published split of the data set `name`, in the table's order."""
+    return list(dict.fromkeys((row["task"], row["setup"]) for row in _rows(name, "splits")))
+
+
+def compare_task(
+    name: str,
+    classes: Sequence[str],
+    pixels: Pixels,
+    scenario: Scenario,
+    published: Path | None = None,
+    from_lists: bool = False,
+) -> list[Comparison]:
+    """The training lists of a scenario beside the published figures.
+
+    `pixels` is the class index of the training split; `published` a folder with the published ids themselves
+    (`train-<step>.txt`), with which a difference is explained id by id; `from_lists` says that the scenario
+    was made from lists and not from the masks, which some published splits (ADE20K's) need.
+    """
+    task, setup = scenario.task, scenario.setup
+    known = {
+        int(row["step"]): row for row in _rows(name, "splits") if (row["task"], row["setup"]) == (task, setup)
+    }
+    result = []
+    for step, ids in enumerate(scenario.lists):
+        row = known.get(step)
+        ours = Comparison(
+            task,
+            setup,
+            step,
+            len(ids),
+            list_hash(ids),
+            int(row["images"]) if row else None,
+            (row[HASH] or None) if row else None,
+            row is None or from_lists or row.get("made_from") != "lists",
+        )
+        if ours.same is False:
+            theirs = _read_published(published, step)
+            ours.explanation.extend(explain(ours, ids, theirs, pixels, scenario.values, classes))
+        result.append(ours)
+    return result
+
+
+def explain(
+    comparison: Comparison,
+    ours: Sequence[str],
+    theirs: Sequence[str] | None,
+    pixels: Pixels,
+    groups: Groups,
+    classes: Sequence[str],
+) -> list[str]:
+    """Which ids make the difference, and why, as far as what is published allows."""
+    if theirs is None:
+        theirs = _by_trial(comparison, ours, pixels)
+    if theirs is None:
+        return ["the ids cannot be named from a count and a hash; give the published lists with --lists DIR"]
+    current = frozenset(groups[comparison.step])
+    later = frozenset(value for group in groups[comparison.step + 1 :] for value in group)
+    lines = []
+    for id in sorted(set(theirs) - set(ours)):
+        lines.append(f"{id} is missing: {_why_missing(id, pixels, current, later, classes)}")
+    for id in sorted(set(ours) - set(theirs)):
+        held = ", ".join(_counted(pixels[id], current, classes))
+        lines.append(f"{id} is too many: its mask holds {held}")
+    if not lines:
+        return ["the ids agree with the lists given, which differ from the published hash"]
+    return lines[:_NAMED] + ([f"… and {len(lines) - _NAMED} more ids"] if len(lines) > _NAMED else [])
+
+
+def _why_missing(
+    id: str, pixels: Pixels, current: frozenset[int], later: frozenset[int], classes: Sequence[str]
+) -> str:
+    if id not in pixels:
+        return "the training list lacks it"
+    if not current & pixels[id].keys():
+        held = _counted(pixels[id], frozenset(range(1, len(classes) + 1)), classes)
+        return f"its mask holds no class of this step, only {', '.join(held) or 'background'}"
+    return f"its mask holds a class of a later step: {', '.join(_counted(pixels[id], later, classes))}"
+
+
+def _counted(counts: Mapping[int, int], values: frozenset[int], classes: Sequence[str]) -> list[str]:
+    return [f"{classes[value - 1]} ({counts[value]} pixels)" for value in sorted(values & counts.keys())]
+
+
+def _by_trial(comparison: Comparison, ours: Sequence[str], pixels: Pixels) -> list[str] | None:
+    """The published list, if it is ours with one id more or less: the hash tells when it is found."""
+    difference = comparison.images - (comparison.published_images or 0)
+    wanted = comparison.published_sha256
+    if wanted is None or abs(difference) != 1:
+        return None
+    if difference == 1:
+        trials = ([other for other in ours if other != id] for id in ours)
+    else:
+        trials = ([*ours, id] for id in sorted(pixels.keys() - set(ours)))
+    return next((trial for trial in trials if list_hash(trial) == wanted), None)
+
+
+def find_lists(folder: Path, task: str, setup: str) -> Path | None:
+    """The folder with one task's lists, in a folder with those of several: `15-1-overlapped` or `15-1`."""
+    return next((path for path in (folder / f"{task}-{setup}", folder / task) if path.is_dir()), None)
+
+
+def _read_published(folder: Path | None, step: int) -> list[str] | None:
+    if folder is None:
+        return None
+    path = folder / f"train-{step}.txt"
+    try:
+        return [Path(line.split()[0]).stem for line in path.read_text().splitlines() if line.strip()]
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TissError(f"--lists: {path} cannot be read ({error})") from None
+
+
+def compare_lists(name: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
+    """One line for every split whose whole list differs from the published one; `ids` by split."""
+    lines = []
+    for row in _rows(name, "lists"):
+        split, images, wanted = row["split"], int(row["images"]), row[HASH]
+        if split not in ids:
+            continue
+        if len(ids[split]) != images:
+            lines.append(f"{split}: {len(ids[split])} ids in the list, published are {images}")
+        elif wanted and list_hash(ids[split]) != wanted:
+            lines.append(f"{split}: the list has {images} ids as published, but other ones")
+    return lines
+
+
+def _rows(name: str, what: str) -> list[dict[str, str]]:
+    try:
+        return read_table(f"{name}_{what}")
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.samples import make_folder, write_mask, write_picture
+from tiss.data.folder import Folder
+from tiss.data.shapes import Shapes
+from tiss.data.verify import check_split, open_for_checking, shared_pictures
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+    return make_folder(tmp_path / "data")
+
+
+def noisy_picture(path: Path, side: int = 64) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def break_everything(root: Path) -> None:
+    """One of each fault of a data set's files."""
+    noisy_picture(root / "images/train/cut.jpg")
+    write_mask(root / "masks/train/cut.png", [1], 64, 64)
+    data = (root / "images/train/cut.jpg").read_bytes()
+    (root / "images/train/cut.jpg").write_bytes(data[:-1500])
+    write_mask(root / "masks/train/a.png", [0, 1], width=10)
+    write_mask(root / "masks/train/b.png", [0, 37])
+    (root / "masks/train/c.png").unlink()
+    write_picture(root / "images/test/d.png")
+
+
+FAULTS = (
+    "cut.jpg: broken picture",
+    "a.png: 10 × 8, but its picture is 12 × 8",
+    "b.png: label 37 (48 pixels) is not one of 0 to 2 or 255",
+    "c.jpg: no mask of that name",
+    "d.png: d.jpg has the same name but for its suffix",
+)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_all_faults_at_once(root: Path, decode: bool) -> None:
+    break_everything(root)
+    dataset, faults = open_for_checking("folder", str(root))
+    faults += [fault for split in ("train", "test") for fault in check_split(dataset, split, decode).faults]
+    assert len(faults) == len(FAULTS)
+    for words in FAULTS:
+        assert sum(words in fault for fault in faults) == 1, words
+    assert all("\n" not in fault for fault in faults)
+
+
+def test_an_empty_class_list_does_not_hide_other_faults(root: Path) -> None:
+    (root / "classes.txt").write_text("")
+    write_mask(root / "masks/train/a.png", [0, 1], width=10)
+    dataset, faults = open_for_checking("folder", str(root))
+    assert ["class list is empty" in fault for fault in faults] == [True]
+    assert "a.png: 10 × 8" in check_split(dataset, "train").faults[0]
+
+
+def test_damage_in_the_middle_is_found_by_decoding(root: Path) -> None:
+    path = root / "images/train/a.png"
+    (root / "images/train/a.jpg").unlink()
+    noisy_picture(path)
+    write_mask(root / "masks/train/a.png", [1], 64, 64)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(bytes(data))
+    assert check_split(Folder(str(root)), "train", decode=False).faults == []
+    assert "a.png: broken picture" in check_split(Folder(str(root)), "train", decode=True).faults[0]
+
+
+def test_figures(root: Path) -> None:
+    write_picture(root / "images/train/big.jpg", 20, 10)
+    write_mask(root / "masks/train/big.png", [2], 20, 10)
+    report = check_split(Folder(str(root)), "train")
+    assert (report.images, report.smallest, report.largest) == (4, (12, 8), (20, 10))
+    assert report.pixels == {0: 96, 1: 80, 2: 280, 255: 32}
+
+
+def test_data_without_files_is_read_through_its_own_reader() -> None:
+    report = check_split(Shapes(None), "test")
+    assert report.faults == []
+    assert report.images == len(Shapes(None).ids("test"))
+
+
+def test_a_picture_in_train_and_test_is_told(root: Path) -> None:
+    noisy_picture(root / "images/train/a.jpg")
+    assert shared_pictures(Folder(str(root))) != [], "made-up pictures are all alike"
+    for path in (root / "images/train/b.jpg", root / "images/train/c.jpg"):
+        path.unlink()
+        (root / "masks/train" / f"{path.stem}.png").unlink()
+    assert shared_pictures(Folder(str(root))) == []
+    shutil.copy(root / "images/train/a.jpg", root / "images/test/d.jpg")
+    (line,) = shared_pictures(Folder(str(root)))
+    assert "a.jpg: the same picture is in the test as" in line
