@@ -88,7 +88,16 @@ def test_other_host_is_judged_by_its_heartbeat(tmp_path: Path, age: float, taken
     assert path.exists() != taken
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"host": 1}',
+        json.dumps({"host": "a\nb", "machine": "", "pid": 1, "started": "", "token": ""}),
+    ],
+)
 def test_unreadable_lease_counts_until_it_is_old(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lease.json"
     path.write_text(text)

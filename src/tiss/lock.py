@@ -217,9 +217,12 @@ def _guard(path: Path) -> Iterator[None]:
 def _read(path: Path) -> _Holder | None:
     """The holder that a lease file names; None where there is none, or none that can be read."""
     try:
-        return _Holder(**read_json(path, max_bytes=4096))
+        holder = _Holder(**read_json(path, max_bytes=4096))
     except (TissError, TypeError):
         return None
+    words = (holder.host, holder.machine, holder.started, holder.token)
+    sound = type(holder.pid) is int and all(isinstance(word, str) and word.isprintable() for word in words)
+    return holder if sound else None
 
 
 def _machine() -> str:
