@@ -1,6 +1,7 @@
 import json
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from tiss import files
 from tiss.errors import TissError
 from tiss.files.reading import parse_json
+
+NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,38 @@ def test_any_bytes_end_in_a_value_or_one_line(data: bytes) -> None:
     else:
         message = ""
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "line 1"),
+        ("a: 1\nb: \t- [", "line 2"),
+        ("a: 2001-99-99", "bad YAML"),
+        ("a: " + "9" * 5000, "bad YAML"),
+        ("[" * 20_000, "nested too deeply"),
+        ("? [1]\n: 2", "bad YAML"),
+        ("&a [*a]", "never end"),
+        ("- &a [0, 0]\n" + "".join(f"- &{y} [*{x}, *{x}]\n" for x, y in pairwise(NAMES)), "multiply"),
+        ("!!python/object/apply:os.system [true]", "bad YAML"),
+    ],
+)
+def test_bad_yaml_is_one_line_with_the_name(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(TissError, match=message) as caught:
+        files.read_yaml(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_and_text_with_a_mark_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: [1, x]\n")
+    assert files.read_yaml(tmp_path / "a.yaml") == {"a": [1, "x"]}
+    assert files.read_text(tmp_path / "a.yaml") == "a: [1, x]\n"
+    (tmp_path / "b.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(TissError, match="byte 3"):
+        files.read_text(tmp_path / "b.txt")
 
 
 def test_too_large_missing_and_not_a_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tiss.files.atomic import (
     write_json,
     write_text,
 )
-from tiss.files.reading import inside, open_regular, read_bytes, read_json
+from tiss.files.reading import inside, open_regular, read_bytes, read_json, read_text, read_yaml
 from tiss.files.tensors import read_tensors, tensor_metadata, tensor_shapes, write_tensors
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_tensors",
+    "read_text",
+    "read_yaml",
     "recover",
     "sync_file",
     "tensor_metadata",

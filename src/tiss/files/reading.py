@@ -84,6 +84,51 @@ def parse_json(data: bytes, where: str, max_depth: int = 64) -> Any:
     return value
 
 
+def read_text(path: str | os.PathLike[str], max_bytes: int = JSON_BYTES) -> str:
+    """The text in `path`, UTF-8 with or without a mark at its start."""
+    try:
+        return read_bytes(path, max_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TissError(f"{path}: not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
+
+
+def read_yaml(path: str | os.PathLike[str], max_bytes: int = MEGABYTE) -> Any:
+    """The YAML value in `path`, of plain types only; None where it is empty."""
+    import yaml
+
+    text = read_text(path, max_bytes)
+    try:
+        value = yaml.safe_load(text)
+    except Exception as error:
+        # Beside its own errors the parser lets out what dates, numbers, keys and nesting raise within it.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
+        reason = (str(getattr(error, "problem", None) or error).splitlines() or [""])[0][:120]
+        if isinstance(error, RecursionError):
+            reason = "nested too deeply"
+        raise TissError(f"{where}: bad YAML: {reason or type(error).__name__}") from error
+    if _outgrows(value):
+        raise TissError(f"{path}: bad YAML: nested too deeply, or aliases (&, *) that multiply or never end")
+    return value
+
+
+def _outgrows(value: Any, most: int = 1_000_000, depth: int = 64) -> bool:
+    """Whether a value written out in full, shared parts each time, has too many parts or levels."""
+    levels = [iter([value])]
+    while levels:
+        for item in levels[-1]:
+            most -= 1
+            inner = item.values() if isinstance(item, dict) else item
+            if isinstance(item, (dict, list, set, tuple)):
+                levels.append(iter(inner))
+                break
+        else:
+            levels.pop()
+        if most < 0 or len(levels) > depth:
+            return True
+    return False
+
+
 def _deeper(text: str, limit: int) -> bool:
     depth = 0
     for match in _NESTING.finditer(text):
