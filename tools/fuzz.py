@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -23,8 +24,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,8 @@ def attempt(target: Target, data: bytes, folder: Path) -> tuple[str, str]:
     return "read", "read"
 
 
-@contextmanager
-def watched() -> Iterator[None]:
-    """Rings after `SECONDS_EACH`; limits the memory of the process from here on."""
+def watch() -> None:
+    """Sets the alarm clock up, which rings after `SECONDS_EACH`; limits the memory of the process from here on."""
 
     def ring(*_: Any) -> None:
         raise Hang
@@ -70,7 +69,7 @@ def watched() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     signal.signal(signal.SIGALRM, ring)
     warnings.simplefilter("ignore")
-    yield
+    logging.disable()
 
 
 def fuzz(target: Target, seconds: float, seed: int, current: Path, report: Path, keep: bool) -> None:
@@ -79,8 +78,11 @@ def fuzz(target: Target, seconds: float, seed: int, current: Path, report: Path,
     pool = list(dict.fromkeys([*target.seeds(), *saved(target)]))
     seen: set[str] = set()
     outcome: dict[str, Any] = {"target": target.name, "tried": 0, "read": 0, "refused": 0, "findings": []}
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as name, watched():
+    with tempfile.TemporaryDirectory() as name:
+        for data in target.seeds():
+            target.read(data, Path(name))  # a valid file that is refused is a mistake in the target
+        watch()
+        start = time.monotonic()
         waiting = list(pool)
         while waiting or time.monotonic() - start < seconds:
             data = waiting.pop() if waiting else mutate(chance.choice(pool), target.kind, chance)
@@ -151,6 +153,7 @@ def main() -> int:
         "--out", type=Path, default=Path("runs/fuzz"), help="findings and report.json go here"
     )
     options = parser.parse_args()
+    import_module("torch")  # once here, not in every process
     options.out.mkdir(parents=True, exist_ok=True)
     results = []
     print(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+SMALLEST = "vit_micro_patch8"
 TARGETS: dict[str, Target] = {}
 
 
@@ -88,3 +91,174 @@ def read_lease(data: bytes, folder: Path) -> object:
     lease.acquire()
     lease.release()
     return True
+
+
+def pictures(kind: str) -> Callable[[], list[bytes]]:
+    """Valid pictures of a few pixels, in every mode that `kind` of file can have."""
+
+    def make() -> list[bytes]:
+        from PIL import Image
+
+        modes = {
+            "png": [
+                ("L", "PNG"),
+                ("P", "PNG"),
+                ("RGB", "PNG"),
+                ("RGBA", "PNG"),
+                ("I;16", "PNG"),
+                ("1", "PNG"),
+            ],
+            "other": [
+                ("RGB", "JPEG"),
+                ("L", "JPEG"),
+                ("CMYK", "JPEG"),
+                ("RGB", "BMP"),
+                ("P", "GIF"),
+                ("RGB", "TIFF"),
+            ],
+        }[kind]
+        found = []
+        for mode, container in modes:
+            image = Image.linear_gradient("L").resize((9, 7))
+            image = Image.frombytes(mode, (9, 7), bytes(126)) if mode == "I;16" else image.convert(mode)
+            exif = Image.Exif()
+            exif[0x0112] = 6
+            buffer = io.BytesIO()
+            image.save(buffer, container, **({"exif": exif} if container in ("JPEG", "PNG") else {}))
+            found.append(buffer.getvalue())
+        return found
+
+    return make
+
+
+@target("png", pictures("png"))
+def read_mask(data: bytes, folder: Path) -> object:
+    from tiss.data.images import load_mask
+
+    return load_mask(place(data, folder, "a.png"))
+
+
+@target("png", pictures("png"))
+def read_coloured_mask(data: bytes, folder: Path) -> object:
+    from tiss.data.images import load_mask
+
+    return load_mask(place(data, folder, "a.png"), {(0, 0, 0): 0, (255, 255, 255): 1})
+
+
+@target("png", pictures("png"))
+def read_picture(data: bytes, folder: Path) -> object:
+    from tiss.data.images import check_whole, picture_size, read_image
+
+    path = place(data, folder, "a.png")
+    picture_size(path)
+    check_whole(path)
+    return read_image(path)
+
+
+@target("bytes", pictures("other"))
+def read_other_picture(data: bytes, folder: Path) -> object:
+    from tiss.data.images import check_whole, read_image
+
+    path = place(data, folder, "a.jpg")
+    check_whole(path)
+    return read_image(path)
+
+
+@target(
+    "lines", lambda: [b"2007_000032\n2007_000039\n", b"/JPEGImages/a.jpg /SegmentationClass/a.png\n\n b c\n"]
+)
+def read_list(data: bytes, folder: Path) -> object:
+    from tiss.data.paired import read_list
+
+    return read_list(place(data, folder, "train.txt"))
+
+
+def class_files(suffix: str, seeds: list[bytes], kind: str) -> None:
+    def read(data: bytes, folder: Path) -> object:
+        from tiss.data.classes import read_classes
+
+        place(data, folder, f"classes.{suffix}")
+        return read_classes(folder)
+
+    TARGETS[f"classes_{suffix}"] = Target(f"classes_{suffix}", kind, lambda: seeds, read)
+
+
+class_files("txt", [b"background\ncat\ndog\n", b"# mine\ncat\n\ndog"], "lines")
+class_files("json", [b'{"classes": ["cat", "dog"], "background": true}', b'["cat"]'], "json")
+class_files("yaml", [b"classes: [cat, dog]\nbackground: true\n", b"- cat\n- dog\n"], "lines")
+
+
+@target("lines", lambda: [b"background 0 0 0\ncat 128 0 0\nblack dog 0,128,0\n# void 255 255 255\n"])
+def read_colours(data: bytes, folder: Path) -> object:
+    from tiss.data.classes import read_colours
+
+    return read_colours(place(data, folder, "colours.txt"))
+
+
+@cache
+def model_folder() -> tuple[bytes, bytes]:
+    """config.json and weights of the smallest model."""
+    from tiss.config import ModelConfig
+    from tiss.models.build import build_model
+
+    with tempfile.TemporaryDirectory() as name:
+        model = build_model(ModelConfig(encoder=SMALLEST), ["background", "cat"], 32)
+        model.save_pretrained(Path(name, "model"))
+        return Path(name, "model", "config.json").read_bytes(), Path(
+            name, "model", "model.safetensors"
+        ).read_bytes()
+
+
+@target("json", lambda: [model_folder()[0]])
+def read_model_config(data: bytes, folder: Path) -> object:
+    from tiss.models.folder import from_pretrained
+
+    place(data, folder, "model/config.json")
+    place(model_folder()[1], folder, "model/model.safetensors")
+    return from_pretrained(folder / "model")
+
+
+@target("tensors", lambda: [model_folder()[1]])
+def read_model_weights(data: bytes, folder: Path) -> object:
+    from tiss.models.folder import from_pretrained
+
+    place(model_folder()[0], folder, "model/config.json")
+    place(data, folder, "model/model.safetensors")
+    return from_pretrained(folder / "model")
+
+
+def run_config() -> list[bytes]:
+    from tiss.config import RunConfig
+    from tiss.engine.run import dump_config
+
+    return [dump_config(RunConfig(method={"name": "mib"})).encode(), b"method: tiss\ntrain: {epochs: 1}\n"]
+
+
+@target("lines", run_config)
+def read_run_config(data: bytes, folder: Path) -> object:
+    from tiss.engine.run import read_config
+
+    place(data, folder, "config.yaml")
+    return read_config(folder)
+
+
+@target("lines", run_config)
+def read_config_flag(data: bytes, folder: Path) -> object:
+    from tiss.cli.run import config_from, method_name
+
+    path = str(place(data, folder, "mine.yaml"))
+    method_name(["--config", path])
+    return config_from({"config": path})
+
+
+def some_state() -> list[bytes]:
+    position = {"step": 1, "iteration": 20, "metrics_bytes": 100, "train_seconds": 1.5}
+    return [json.dumps({"format": 1, "position": position, "optimizer": {"0.step": 3}}).encode()]
+
+
+@target("json", some_state)
+def read_checkpoint_state(data: bytes, folder: Path) -> object:
+    from tiss.engine.checkpoint import read_position
+
+    place(data, folder, "state.json")
+    return read_position(folder)
