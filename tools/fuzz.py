@@ -60,7 +60,7 @@ def attempt(target: Target, data: bytes, folder: Path) -> tuple[str, str]:
 
 
 def watch() -> None:
-    """Sets the alarm clock up, which rings after `SECONDS_EACH`; limits the memory of the process from here on."""
+    """Sets up the alarm clock, which rings after `SECONDS_EACH`, and limits the memory from here on."""
 
     def ring(*_: Any) -> None:
         raise Hang

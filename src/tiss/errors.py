@@ -7,7 +7,27 @@ from collections.abc import Iterable
 
 
 class TissError(Exception):
-    """A mistake in the input. The command line prints it as one line and exits with code 2."""
+    """A mistake in the input. The command line prints it as one line and exits with code 2.
+
+    Messages quote names from files, so line breaks and control characters in them are defused here, once.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
+
+
+def one_line(text: str, longest: int = 2000) -> str:
+    r"""`text` without line breaks or control characters, its middle left out where it is too long.
+
+    >>> one_line("no class 'a\nb' in\x1b[2J it")
+    "no class 'a b' in\\x1b[2J it"
+    """
+    if len(text) > longest:
+        text = f"{text[: longest // 2]} … {text[-longest // 3 :]}"
+    text = " ".join(line.strip() for line in text.splitlines()).expandtabs(1)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def suggest(word: str, choices: Iterable[str], what: str) -> str:
