@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader
 
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Batch, Dataset
-from tiss.data.memory import FileSource, MemoryStore, Progress, open_store
+from tiss.data.memory import MemoryStore, Progress, open_store
 from tiss.data.plan import Made, Plan, TestPlan, TrainPlan
+from tiss.data.source import FileSource
 from tiss.errors import TissError
 
 Kind = Literal["auto", "workers", "memory"]
@@ -64,24 +65,17 @@ class _Loader:
         self._store: MemoryStore | None = None
         self._processes: DataLoader[Any] | None = None
         self._running: Generator[Batch, None, None] | None = None
+        files = FileSource(split.dataset, split.split, plan.shorter)
         if kind != "workers":
             self._store = open_store(
-                split.dataset,
-                split.split,
-                plan.ids,
-                kind=kind,
-                device=self.device,
-                shared=split.shared,
-                progress=progress,
+                files, plan.ids, kind=kind, device=self.device, shared=split.shared, progress=progress
             )
         if self._store is not None:
             self.kind: Kind = "memory"
             self._table = torch.from_numpy(split.table).to(self._store.device)
         else:
             self.kind = "workers"
-            source = _WorkerSource(
-                plan, FileSource(split.dataset, split.split), torch.from_numpy(split.table)
-            )
+            source = _WorkerSource(plan, files, torch.from_numpy(split.table))
             self._requests: list[Any] = []
             self._processes = _start_processes(source, self._requests, workers, self.device)
 

@@ -6,72 +6,28 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tiss.data.augment import pack
-from tiss.data.base import Dataset
-from tiss.data.check import read_checked
+from tiss.data.source import Collected, FileSource, OnBroken, Where
 from tiss.errors import TissError
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
-Where = tuple[int, tuple[int, int]]  # offset in the buffer; height and width
 
 PROBE = 8  # samples decoded to estimate the size of all
 RAM_SHARE = 0.4  # of the free memory, for `auto`
+RAM_SHARE_ASKED = 0.9  # where the user asked for memory
 GPU_SHARE = 0.6
 BYTES = 4  # a packed pixel
-
-
-class FileSource:
-    """Reads samples from the data set when they are asked for: what a worker process holds."""
-
-    def __init__(self, dataset: Dataset, split: str) -> None:
-        self.dataset = dataset
-        self.split = split
-
-    def collect(self, ids: Sequence[str], on_broken: Callable[[int, str], str | None]) -> Collected:
-        """Reads `ids`; a broken one is replaced by what `on_broken(place, message)` names, or left out."""
-        pixels: list[Tensor] = []
-        places: list[Where] = []
-        found: list[str] = []
-        offset = 0
-        for place, id in enumerate(ids):
-            wanted: str | None = id
-            while wanted is not None:
-                try:
-                    sample = read_checked(self.dataset, self.split, wanted)
-                except TissError as error:
-                    wanted = on_broken(place, str(error))
-                    continue
-                height, width = sample.label.shape
-                pixels.append(pack(sample))
-                places.append((offset, (height, width)))
-                found.append(wanted)
-                offset += height * width
-                break
-        buffer = torch.cat(pixels) if pixels else torch.empty(0, dtype=torch.int32)
-        return Collected(buffer, places, found)
-
-
-class Collected:
-    """Pictures in a flat buffer: `ids[i]` lies at `places[i]`."""
-
-    def __init__(self, buffer: Tensor, places: list[Where], ids: list[str]) -> None:
-        self.buffer = buffer
-        self.offsets = [offset for offset, _ in places]
-        self.sizes = [size for _, size in places]
-        self.ids = ids
 
 
 class MemoryStore:
     """Every sample of a split that was asked for, decoded once; all steps of a run share it."""
 
-    def __init__(self, dataset: Dataset, split: str, device: torch.device | str = "cpu") -> None:
-        self.dataset = dataset
-        self.split = split
+    def __init__(self, files: FileSource, device: torch.device | str = "cpu") -> None:
+        self.files = files
         self.device = torch.device(device)
         self.buffer = torch.empty(0, dtype=torch.int32, device=self.device)
         self.used = 0  # pixels
@@ -96,8 +52,7 @@ class MemoryStore:
                 if progress is not None:
                     progress(min(start + block, len(missing)), len(missing))
 
-    def collect(self, ids: Sequence[str], on_broken: Callable[[int, str], str | None]) -> Collected:
-        """Where `ids` lie; a broken one is replaced by what `on_broken(place, message)` says, or left out."""
+    def collect(self, ids: Sequence[str], on_broken: OnBroken) -> Collected:
         found: list[str] = []
         for place, id in enumerate(ids):
             wanted: str | None = id
@@ -107,17 +62,20 @@ class MemoryStore:
                 found.append(wanted)
         return Collected(self.buffer, [self.places[id] for id in found], found)
 
+    def move(self, device: torch.device) -> None:
+        """Brings what is here to another device."""
+        self.device = device
+        self.buffer = self.buffer.to(device)
+
     def mean_pixels(self) -> float:
         """Mean size of the pictures that are here."""
         return self.used / max(1, len(self.places))
 
     def _decode(self, id: str) -> tuple[Tensor, tuple[int, int]] | str:
         try:
-            sample = read_checked(self.dataset, self.split, id)
+            return self.files.read(id)
         except TissError as error:
             return str(error)
-        height, width = sample.label.shape
-        return pack(sample), (height, width)
 
     def _add(self, id: str, pixels: Tensor, size: tuple[int, int]) -> None:
         if self.used + len(pixels) > len(self.buffer):
@@ -134,48 +92,43 @@ class MemoryStore:
 
 
 def open_store(
-    dataset: Dataset,
-    split: str,
+    files: FileSource,
     ids: Sequence[str],
     *,
     kind: Literal["auto", "memory"],
     device: torch.device,
-    shared: dict[object, object],
+    shared: dict[Any, Any],
     progress: Progress | None = None,
 ) -> MemoryStore | None:
-    """The store of (data set, split) with `ids` decoded; None where `auto` finds that it does not fit.
+    """The store of `files` with `ids` decoded; None where `auto` finds that it does not fit.
 
     The GPU is tried first where the batches go there, then the machine's memory. The decision covers the
     whole split and is kept in `shared`, so that later steps do not decide anew.
     """
-    key = ("memory", split, str(device))
+    everything = len(files.dataset.ids(files.split))
+    key = ("memory", files.split, files.shorter, str(device))
     if key not in shared:
-        shared[key] = _choose(dataset, split, ids, kind, device)
-    chosen = shared[key]
-    if not isinstance(chosen, MemoryStore):
+        shared[key] = _choose(files, ids, everything, kind, device)
+    store: MemoryStore | None = shared[key]
+    if store is None:
         if kind == "memory":
-            raise TissError(
-                f"--train.loader memory: {dataset.name} {split} does not fit in memory; use workers"
-            )
+            name = f"{files.dataset.name} {files.split}"
+            raise TissError(f"--train.loader memory: {name} does not fit in memory; use workers")
         return None
-    everything = len(dataset.ids(split))
-    chosen.load(ids, progress, capacity=int(chosen.mean_pixels() * everything * 1.02) + 1)
-    return chosen
+    store.load(ids, progress, capacity=int(store.mean_pixels() * everything * 1.02) + 1)
+    return store
 
 
 def _choose(
-    dataset: Dataset, split: str, ids: Sequence[str], kind: str, device: torch.device
+    files: FileSource, ids: Sequence[str], everything: int, kind: str, device: torch.device
 ) -> MemoryStore | None:
-    probe = MemoryStore(dataset, split)
-    spread = list(ids)[:: max(1, len(ids) // PROBE)][:PROBE]
-    probe.load(spread)
-    needed = probe.mean_pixels() * len(dataset.ids(split)) * BYTES
+    probe = MemoryStore(files)
+    probe.load(list(ids)[:: max(1, len(ids) // PROBE)][:PROBE])
+    needed = probe.mean_pixels() * everything * BYTES
     if device.type == "cuda" and needed <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
-        store = MemoryStore(dataset, split, device)
-        store.places, store.broken, store.used = probe.places, probe.broken, probe.used
-        store.buffer = probe.buffer.to(device)
-        return store
-    share = RAM_SHARE if kind == "auto" else 0.9
+        probe.move(device)
+        return probe
+    share = RAM_SHARE if kind == "auto" else RAM_SHARE_ASKED
     processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     return probe if needed <= share * free_memory() / processes else None
 

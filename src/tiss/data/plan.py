@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.chance import epoch_order
-from tiss.data.augment import Augmentation, AugmentSettings, centre, crop_batch, draw, shrink
-from tiss.data.memory import Collected
+from tiss.data.augment import AugmentSettings, centre, crop_batch, draw, shrink
+from tiss.data.source import Collected, Source
 from tiss.errors import TissError
-
-
-class Source(Protocol):
-    """Where pixels come from."""
-
-    def collect(self, ids: Sequence[str], on_broken: Callable[[int, str], str | None]) -> Collected: ...
 
 
 @dataclass
@@ -42,6 +37,9 @@ class Plan(Protocol):
 
     @property
     def ids(self) -> Sequence[str]: ...
+    @property
+    def shorter(self) -> int | None:
+        """The shorter side that pictures need at most."""
 
     def make(self, request: Any, source: Source, table: Tensor) -> Made: ...
 
@@ -60,6 +58,10 @@ class TrainPlan:
     shares: int
     world: int
     _order: tuple[int, np.ndarray] | None = field(default=None, repr=False)  # of the last epoch asked for
+
+    @property
+    def shorter(self) -> int | None:
+        return self.settings.resize
 
     def positions(self, iteration: int, part: int) -> range:
         """This rank's positions in the epoch's global order."""
@@ -115,6 +117,10 @@ class TestPlan:
     mode: Literal["crop", "slide"]
     batch: int
 
+    @property
+    def shorter(self) -> int | None:
+        return self.size if self.mode == "crop" else None  # a whole image keeps its label's size
+
     def make(self, request: int, source: Source, table: Tensor) -> Made:
         count = self.batch if self.mode == "crop" else 1
         wanted = self.ids[request * count : (request + 1) * count]
@@ -143,12 +149,19 @@ class TestPlan:
 
     def _whole(self, found: Collected, table: Tensor) -> tuple[Tensor, Tensor]:
         """The whole image with its shorter side at `size`, and the label as it lies in the file."""
-        (size,) = found.sizes
-        cut = shrink(*size, self.size)
-        image, _ = crop_batch(found.buffer, found.offsets, found.sizes, [cut], (cut.height, cut.width))
-        same = [Augmentation(*size, 0, 0)]
-        _, label = crop_batch(found.buffer, found.offsets, found.sizes, same, size, table)
-        return image, label
+        (offset,), ((height, width),) = found.offsets, found.sizes
+        pixels = found.buffer[offset : offset + height * width]
+        planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
+        label = table.index_select(0, planes[3].flatten().int()).view(1, height, width)
+        to = shrink(height, width, self.size)
+        image = F.interpolate(
+            planes[None, :3].float(),
+            (to.height, to.width),
+            mode="bilinear",
+            align_corners=False,
+            antialias=True,
+        )
+        return image.round().clamp(0, 255).to(torch.uint8), label
 
 
 def _failed(message: str) -> Made:
