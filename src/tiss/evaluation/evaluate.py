@@ -1,0 +1,86 @@
+"""From a model and test images to one confusion matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tiss.data.base import Batch
+from tiss.evaluation.confusion import confusion_matrix, sum_over_processes
+from tiss.models.model import choose_labels
+
+Progress = Callable[[int], Any]
+
+
+def evaluate(
+    model: Any,
+    loader: Iterable[Batch],
+    classes: int,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> Tensor:
+    """The confusion matrix of `model` over the loader's images, summed over all processes; int64, on the CPU.
+
+    Square crops are predicted at once. A whole image (not square, or with a label of another size) is covered
+    by windows as wide as its shorter side, and its logits are brought to the label's size.
+    """
+    model.eval()
+    total = torch.zeros(classes, classes, dtype=torch.int64, device=device)
+    with torch.inference_mode():
+        for batch in loader:
+            batch = batch.to(device)
+            total += confusion_matrix(predict_batch(model, batch), batch.label, classes)
+            if progress is not None:
+                progress(len(batch.ids))
+    return sum_over_processes(total).cpu()
+
+
+def predict_batch(model: Any, batch: Batch) -> Tensor:
+    """Channel numbers N × H × W at the size of the batch's labels."""
+    height, width = batch.image.shape[-2:]
+    size = tuple(batch.label.shape[-2:])
+    if height == width and size == (height, width):
+        labels: Tensor = model.predict_labels(model(batch.image))
+        return labels
+    logits = slide_logits(model, batch.image, window=min(height, width))
+    if size != (height, width):
+        logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
+    return choose_labels(logits, model.rule)
+
+
+def slide_logits(model: Any, images: Tensor, window: int) -> Tensor:
+    """Logits N × C × H × W of whole images, averaged where windows overlap.
+
+    Windows have the side `window` (less where the image is smaller), lie evenly, and overlap by a third.
+    """
+    height, width = images.shape[-2:]
+    if height <= window and width <= window:
+        pixels: Tensor = model(images).pixels()
+        return pixels.float()
+    tall, wide = min(window, height), min(window, width)
+    total, count = None, torch.zeros(1, 1, height, width, device=images.device)
+    for top in window_starts(height, tall):
+        for left in window_starts(width, wide):
+            place = (..., slice(top, top + tall), slice(left, left + wide))
+            logits = model(images[place]).pixels().float()
+            if total is None:
+                total = logits.new_zeros(*logits.shape[:2], height, width)
+            total[place] += logits
+            count[place] += 1
+    assert total is not None
+    return total / count
+
+
+def window_starts(length: int, window: int) -> list[int]:
+    """Where windows begin along one side: evenly from edge to edge, no more than two thirds of one apart.
+
+    >>> window_starts(500, 256)
+    [0, 122, 244]
+    """
+    gaps = -(-3 * (length - window) // (2 * window))
+    return [round(index * (length - window) / gaps) for index in range(gaps + 1)] if gaps else [0]

@@ -1,0 +1,219 @@
+"""Scores from confusion matrices, as the field reports them; every figure in percent.
+
+*Old* are the classes of step 0, *new* all that were added later. The background is counted with the old ones:
+each mean is given with it and without it. A class without a single true pixel has no IoU: it is left out of
+every mean and named in `absent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Groups = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean IoU twice; None where there is nothing to average."""
+
+    with_background: float | None
+    without_background: float | None
+
+    @property
+    def headline(self) -> float | None:
+        """With the background where it is a class, else without."""
+        return self.without_background if self.with_background is None else self.with_background
+
+    def __str__(self) -> str:
+        return f"{percent(self.with_background)} / {percent(self.without_background)}"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model scores on the classes seen so far."""
+
+    iou: dict[str, float | None]  # by class, in the order of the channels, the background first
+    all: Mean
+    old: Mean
+    new: Mean
+    groups: tuple[Mean, ...]  # of each step's classes
+    harmonic: Mean  # of old and new
+    absent: tuple[str, ...]  # classes without a true pixel
+    pixel_accuracy: float | None
+
+    def __str__(self) -> str:
+        means = {"all": self.all, "old": self.old, "new": self.new, "harmonic": self.harmonic}
+        text = " · ".join(f"{name} {mean}" for name, mean in means.items())
+        return f"mIoU with / without background: {text}" + self._absent_note()
+
+    def describe(self) -> str:
+        """The means and every class's IoU, one a line."""
+        rows = {"all": self.all, "old": self.old, "new": self.new, "harmonic": self.harmonic}
+        rows |= {f"step {index}": mean for index, mean in enumerate(self.groups)}
+        lines = [f"{'':<16}{'with':>8}{'without':>9}   background"]
+        lines += [
+            f"{name:<16}{percent(mean.with_background):>8}{percent(mean.without_background):>9}"
+            for name, mean in rows.items()
+        ]
+        lines += ["", *(f"{name:<16}{percent(value):>8}" for name, value in self.iou.items())]
+        return (
+            "\n".join([*lines, f"{'pixel accuracy':<16}{percent(self.pixel_accuracy):>8}"])
+            + self._absent_note()
+        )
+
+    def _absent_note(self) -> str:
+        return f"\nno true pixel, left out: {', '.join(self.absent)}" if self.absent else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The scores of one step in results.json."""
+        return {
+            "seen": len(self.iou),
+            "iou": dict(self.iou),
+            "scores": {
+                "all": asdict(self.all),
+                "old": asdict(self.old),
+                "new": asdict(self.new),
+                "groups": [asdict(mean) for mean in self.groups],
+                "harmonic": asdict(self.harmonic),
+            },
+            "absent": list(self.absent),
+            "pixel_accuracy": self.pixel_accuracy,
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Scores:
+        """One entry of `steps` in results.json."""
+        scores = entry["scores"]
+        return cls(
+            iou=dict(entry["iou"]),
+            all=Mean(**scores["all"]),
+            old=Mean(**scores["old"]),
+            new=Mean(**scores["new"]),
+            groups=tuple(Mean(**mean) for mean in scores["groups"]),
+            harmonic=Mean(**scores["harmonic"]),
+            absent=tuple(entry["absent"]),
+            pixel_accuracy=entry["pixel_accuracy"],
+        )
+
+
+def percent(value: float | None) -> str:
+    """One decimal, or – where there is no value."""
+    return "–" if value is None else f"{value:.1f}"
+
+
+def class_iou(matrix: Tensor) -> list[float | None]:
+    """IoU in percent of each channel of a confusion matrix C × C; None for one without a true pixel.
+
+    >>> class_iou(torch.tensor([[3, 1, 0], [0, 4, 0], [0, 0, 0]]))
+    [75.0, 80.0, None]
+    """
+    counts = matrix.to("cpu", torch.int64)
+    hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+    union = true + predicted - hits
+    return [
+        100 * hit / one if pixels else None
+        for hit, one, pixels in zip(hits.tolist(), union.tolist(), true.tolist(), strict=True)
+    ]
+
+
+def pixel_accuracy(matrix: Tensor) -> float | None:
+    """The share of counted pixels that are right, in percent."""
+    total = int(matrix.sum())
+    return 100 * int(matrix.diagonal().sum()) / total if total else None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are there."""
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
+
+
+def harmonic_mean(one: float | None, other: float | None) -> float | None:
+    """2ab / (a + b); 0 where both are 0.
+
+    >>> harmonic_mean(60.0, 30.0)
+    40.0
+    """
+    if one is None or other is None:
+        return None
+    return 2 * one * other / (one + other) if one + other > 0 else 0.0
+
+
+def forgetting(history: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
+    """For each class: its best IoU at any earlier step − its IoU now (the last of `history`).
+
+    Classes that have no IoU now, or had none before, are left out.
+
+    >>> forgetting([{"cat": 60.0}, {"cat": 70.0, "dog": 50.0}, {"cat": 40.0, "dog": 55.0}])
+    {'cat': 30.0, 'dog': -5.0}
+    """
+    *earlier, now = history
+    best = {name: [step[name] for step in earlier if step.get(name) is not None] for name in now}
+    return {
+        name: max(value for value in best[name] if value is not None) - iou
+        for name, iou in now.items()
+        if iou is not None and best[name]
+    }
+
+
+def scores_from_confusion(
+    matrix: Tensor, classes: Sequence[str], groups: Groups, *, has_background: bool = True
+) -> Scores:
+    """All scores of one confusion matrix C × C.
+
+    Args:
+        matrix: rows are true channels, columns predicted ones.
+        classes: names of the C channels, the background first; more than C are cut off.
+        groups: the channels that each step adds; those not seen yet (≥ C) are passed over.
+        has_background: whether channel 0 is a class; if not, it has no IoU and means with it are None.
+    """
+    seen = len(matrix)
+    values = class_iou(matrix)
+    absent = [classes[c] for c in range(0 if has_background else 1, seen) if values[c] is None]
+    if not has_background:
+        values[0] = None
+    known = [[channel for channel in group if channel < seen] for group in groups]
+
+    def over(channels: Iterable[int], background: bool) -> Mean:
+        foreground = [values[channel] for channel in channels]
+        whole = mean([values[0], *foreground] if background else foreground)
+        return Mean(whole if has_background else None, mean(foreground))
+
+    added = [channel for group in known[1:] for channel in group]
+    old, new = over(known[0], True), over(added, False)
+    return Scores(
+        iou=dict(zip(classes[:seen], values, strict=True)),
+        all=over(range(1, seen), True),
+        old=old,
+        new=new,
+        groups=tuple(over(group, index == 0) for index, group in enumerate(known) if group),
+        harmonic=Mean(
+            harmonic_mean(old.with_background, new.with_background),
+            harmonic_mean(old.without_background, new.without_background),
+        ),
+        absent=tuple(absent),
+        pixel_accuracy=pixel_accuracy(matrix),
+    )
+
+
+def run_scores(
+    matrices: Sequence[Tensor], classes: Sequence[str], groups: Groups, *, has_background: bool = True
+) -> dict[str, Any]:
+    """The scores after each step and their average, as results.json holds them.
+
+    `matrices` has one confusion matrix a step; a run that learns everything at once has a single, full one.
+    """
+    steps: list[dict[str, Any]] = []
+    history: list[dict[str, float | None]] = []
+    for index, matrix in enumerate(matrices):
+        scores = scores_from_confusion(matrix, classes, groups, has_background=has_background)
+        history.append(scores.iou)
+        steps.append({"step": index} | scores.to_json() | {"forgetting": forgetting(history)})
+    everything = [step["scores"]["all"] for step in steps]
+    average = {key: mean(one[key] for one in everything) for key in ("with_background", "without_background")}
+    return {"steps": steps, "average": average}
