@@ -80,3 +80,25 @@ def test_batch_of_one_trains() -> None:
 def test_refinement_needs_two_resolutions() -> None:
     with pytest.raises(TissError, match="deeplabv3plus needs a finer map"):
         make_model("vit_micro_patch8", "deeplabv3plus")
+
+
+@pytest.mark.parametrize(("name", "stride"), [("resnet50", 16), ("resnet50_os8", 8)])
+def test_features_equal_timm(name: str, stride: int) -> None:
+    from tiss.models.timm_encoder import import_timm, knows
+
+    if not knows("resnet50"):
+        pytest.skip("timm is not installed")
+    torch.manual_seed(0)
+    reference = import_timm().create_model("resnet50", num_classes=0, output_stride=stride).eval()
+    for module in reference.modules():  # as trained ones: statistics and factors of their own
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.weight, 0.1, 0.5)
+            torch.nn.init.normal_(module.running_mean, std=0.1)
+    encoder = ENCODERS.get(name)(EncoderOptions()).eval()
+    encoder.load_state_dict(reference.state_dict())
+    images = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = reference.forward_intermediates(images, intermediates_only=True)[1:]
+        pyramid, _ = encoder(images)
+    for ours, theirs in zip(pyramid, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)

@@ -83,3 +83,53 @@ def test_drop_path_only_in_training() -> None:
     assert torch.equal(encoder(images)[0][0], encoder(images)[0][0])
     encoder.train()
     assert any(not torch.equal(encoder(images)[0][0], encoder(images)[0][0]) for _ in range(5))
+
+
+def timm_model(name: str, **settings: object) -> torch.nn.Module:
+    from tiss.models.timm_encoder import import_timm, knows
+
+    if not knows(name):
+        pytest.skip("timm is not installed")
+    torch.manual_seed(0)
+    model = import_timm().create_model(name, num_classes=0, **settings).eval()
+    for parameter in model.parameters():  # as trained ones: away from ones and zeros
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("vit_small_patch16_224", 64),
+        ("vit_base_patch16_224", 64),
+        ("vit_small_patch14_dinov2", 70),
+        ("vit_small_patch14_reg4_dinov2", 70),
+    ],
+)
+def test_features_equal_timm(name: str, side: int) -> None:
+    """Block by block and after the final norm, for the same weights."""
+    reference = timm_model(name, img_size=side)
+    encoder = ENCODERS.get(name)(EncoderOptions(image_size=side)).eval()
+    encoder.load_state_dict(encoder.convert_pretrained(dict(reference.state_dict())))
+    images = torch.randn(1, 3, side, side)
+    with torch.no_grad():
+        expected = [*reference.forward_intermediates(images, intermediates_only=True)]
+        final = reference.forward_features(images)[:, encoder.prefix :]
+        (last,), features = encoder(images, tuple(range(12)))
+    torch.testing.assert_close(last.flatten(2).transpose(1, 2), final, atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(features[:-1], expected[:-1], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "vit_small_patch14_dinov2"])
+def test_other_sizes_equal_timm(name: str) -> None:
+    """Positions resized within the forward pass as timm resizes them."""
+    reference = timm_model(name, img_size=112, dynamic_img_size=True)
+    encoder = ENCODERS.get(name)(EncoderOptions(image_size=112)).eval()
+    encoder.load_state_dict(encoder.convert_pretrained(dict(reference.state_dict())))
+    images = torch.randn(1, 3, 6 * encoder.stride, 4 * encoder.stride)
+    with torch.no_grad():
+        final = reference.forward_features(images)[:, encoder.prefix :]
+        torch.testing.assert_close(
+            encoder(images)[0][0].flatten(2).transpose(1, 2), final, atol=1e-5, rtol=1e-5
+        )

@@ -121,12 +121,19 @@ class Encoder(nn.Module):
 EncoderFactory = Callable[[EncoderOptions], Encoder]
 
 ENCODERS: Registry[EncoderFactory] = Registry(
-    "encoder", "encoders", ("tiss.models.vit", "tiss.models.resnet")
+    "encoder",
+    "encoders",
+    ("tiss.models.vit", "tiss.models.resnet", "tiss.models.mit", "tiss.models.swin"),
 )
 
 
 def make_encoder(name: str, options: EncoderOptions) -> Encoder:
-    """The encoder called `name`, with fresh weights."""
+    """The encoder called `name`, with fresh weights; a name that is not registered may be one of timm's."""
+    if name not in ENCODERS:
+        from tiss.models import timm_encoder
+
+        if timm_encoder.knows(name):
+            return timm_encoder.TimmEncoder(name, options)
     return ENCODERS.get(name)(options)
 
 

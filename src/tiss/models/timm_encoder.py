@@ -1,0 +1,180 @@
+"""timm's encoders behind the encoder contract: the one file that imports timm."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tiss.errors import TissError
+from tiss.models.contract import Need
+from tiss.models.encoder import Encoder, EncoderOptions, Level, Tuned
+
+SWIN_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
+
+
+@cache
+def import_timm() -> ModuleType:
+    """timm, which imports torchvision; absent, an error that says how to get it."""
+    if torch.version.cuda is None and "torchvision" not in sys.modules:
+        declare_torchvision_operators()
+    try:
+        import timm
+    except ImportError as error:
+        raise TissError(f"this encoder needs timm: pip install 'tiss[timm]' ({error})") from error
+    return timm
+
+
+def declare_torchvision_operators() -> None:
+    """Lets torchvision's CUDA wheel be imported beside a CPU-only torch.
+
+    Its compiled operators fail to load there, and its import then registers fake kernels for operators that
+    do not exist (pytorch/vision issue 9077). With the schemas declared, the import passes; nothing here calls
+    them.
+    """
+    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            torch.library.define(f"torchvision::{name}", schema)
+
+
+def knows(name: str) -> bool:
+    """Whether timm is there and has a model of that name."""
+    try:
+        timm = import_timm()
+    except TissError:
+        return False
+    return bool(timm.is_model(name))
+
+
+def create(name: str, **settings: Any) -> Any:
+    """A network of timm without weights; settings that this kind of network does not take are left out."""
+    timm = import_timm()
+    optional = ("img_size", "dynamic_img_size", "strict_img_size", "drop_path_rate")
+    while True:
+        try:
+            return timm.create_model(name, pretrained=False, num_classes=0, **settings)
+        except TypeError as error:
+            refused = [key for key in optional if key in settings and repr(key) in str(error)]
+            if not refused:
+                raise
+            settings.pop(refused[0])
+
+
+class TimmEncoder(Encoder):
+    """Any network of timm that can hand out intermediate maps.
+
+    Where all its maps have one resolution it is a vision transformer and every block can be asked for; else
+    its stages stand for blocks, and no patch tokens of equal shape exist for the contrast losses.
+    """
+
+    network: Any
+
+    def __init__(self, name: str, options: EncoderOptions) -> None:
+        super().__init__()
+        self.name = name
+        network = create(
+            name, img_size=options.image_size, dynamic_img_size=True, drop_path_rate=options.drop_path
+        )
+        if not hasattr(network, "forward_intermediates"):
+            raise TissError(f"--model.encoder {name}: timm gives no intermediate maps for it; take another")
+        strides = [info["reduction"] for info in network.feature_info]
+        channels = [info["num_chs"] for info in network.feature_info]
+        self.depth, self.channels, self.stride = len(strides), channels[-1], max(strides)
+        levels = tuple(Level(*level) for level in zip(channels, strides, strict=True))
+        plain = len(set(strides)) == 1
+        self.family = "vit" if plain else "cnn"
+        self.contrast_blocks = (0, self.depth - 1) if plain else None
+        self.pod_needs = tuple(range(2, self.depth, 3)) if plain else tuple(range(self.depth))
+        self.pyramid = levels[-1:] if plain else tuple(level for level in levels if level.stride >= 4)
+        self.default_decoder = "linear" if plain else "deeplabv3"
+        network.prune_intermediate_layers(self.depth, prune_norm=False, prune_head=True)
+        self.network = network
+        self.take_configuration(network.pretrained_cfg)
+
+    def take_configuration(self, configuration: dict[str, Any]) -> None:
+        self.mean, self.std = tuple(configuration["mean"]), tuple(configuration["std"])
+        self.default_image_size = configuration["input_size"][-1]
+        self.hub = configuration.get("hf_hub_id")
+
+    def forward(
+        self, images: Tensor, needs: tuple[Need, ...] = ()
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        wanted = self.resolve(needs)
+        final, maps = self.network.forward_intermediates(images, output_fmt="NCHW")
+        last = self.as_map(final, maps[-1])
+        maps = [*maps[:-1], last]
+        return tuple(maps[-len(self.pyramid) :]), tuple(maps[int(need)] for need in wanted)
+
+    def as_map(self, final: Tensor, like: Tensor) -> Tensor:
+        """The network's output, tokens or a map in whatever order, as N × D × h × w."""
+        if final.ndim == 3:
+            tokens = final[:, getattr(self.network, "num_prefix_tokens", 0) :]
+            return tokens.transpose(1, 2).unflatten(2, tuple(like.shape[-2:]))
+        return final.permute(0, 3, 1, 2) if getattr(self.network, "output_fmt", "") == "NHWC" else final
+
+    def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """timm's own way to fit a published file to a network, then the names within this encoder."""
+        prefix = "network."
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        fit = getattr(sys.modules[type(self.network).__module__], "checkpoint_filter_fn", None)
+        if fit is not None:
+            tensors = fit(tensors, self.network)
+        known = self.network.state_dict().keys()
+        return {
+            prefix + name: tensor
+            for name, tensor in tensors.items()
+            if name in known or not name.startswith(("head", "fc", "classifier"))
+        }
+
+
+class SwinEncoder(TimmEncoder):
+    """timm's Swin, run block by block, so that every block can be asked for."""
+
+    def __init__(self, name: str, options: EncoderOptions, settings: dict[str, Any] | None = None) -> None:
+        Encoder.__init__(self)
+        self.name, self.family, self.tuned, self.default_decoder = name, "hierarchical", SWIN_TUNED, "mlp"
+        settings = settings or {}
+        # windows never larger than at the published size: the tables of relative positions keep their shapes
+        own = settings.get("img_size") or int(name[-3:])
+        size = max(options.image_size or own, own)
+        base = "swin_tiny_patch4_window7_224" if settings else name
+        settings = settings | {
+            "img_size": size,
+            "strict_img_size": False,
+            "drop_path_rate": options.drop_path,
+        }
+        self.network = create(base, **settings)
+        depths = [len(layer.blocks) for layer in self.network.layers]
+        ends = [sum(depths[: stage + 1]) - 1 for stage in range(len(depths))]
+        self.depth = sum(depths)
+        self.pyramid = tuple(Level(info["num_chs"], info["reduction"]) for info in self.network.feature_info)
+        self.channels, self.stride = self.pyramid[-1].channels, self.pyramid[-1].stride
+        self.decoder_channels = min(512, 4 * self.pyramid[0].channels)
+        self.pod_needs = tuple(ends)
+        self.contrast_blocks = (ends[-2] + 1, ends[-1])  # stages differ in shape: those of the last one
+        self.take_configuration(self.network.pretrained_cfg)
+        self.default_image_size = own
+
+    def forward(
+        self, images: Tensor, needs: tuple[Need, ...] = ()
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        wanted = self.resolve(needs)
+        found: dict[Need, Tensor] = {}
+        pyramid: list[Tensor] = []
+        maps, index = self.network.patch_embed(images), 0  # N × h × w × D throughout
+        for layer in self.network.layers:
+            maps = layer.downsample(maps)
+            for block in layer.blocks:
+                maps = self.run_block(block, maps)
+                if index in wanted:
+                    found[index] = maps.permute(0, 3, 1, 2)
+                index += 1
+            pyramid.append(maps.permute(0, 3, 1, 2))
+        pyramid[-1] = self.network.norm(maps).permute(0, 3, 1, 2)
+        found[self.depth - 1] = pyramid[-1]
+        return tuple(pyramid), tuple(found[need] for need in wanted)

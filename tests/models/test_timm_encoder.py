@@ -1,0 +1,74 @@
+"""Swin and other encoders of timm: the shared tester, and timm's own features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models.tester import check_architecture
+from tiss.errors import TissError
+from tiss.models import ENCODERS, EncoderOptions, encoder_defaults
+from tiss.models.encoder import make_encoder
+from tiss.models.timm_encoder import knows
+
+if not knows("resnet18"):
+    pytest.skip("timm is not installed", allow_module_level=True)
+
+
+@pytest.mark.parametrize("decoder", ["mlp", "linear"])
+def test_swin_architecture(decoder: str, tmp_path: Path) -> None:
+    check_architecture("swin_micro", decoder, tmp_path)
+
+
+def test_swin_features_equal_timm() -> None:
+    encoder = ENCODERS.get("swin_micro")(EncoderOptions(image_size=64)).eval()
+    images = torch.randn(2, 3, 64, 96)
+    final, stages = encoder.network.forward_intermediates(images, output_fmt="NCHW")
+    pyramid, features = encoder(images, encoder.pod_needs)
+    for ours, theirs in zip(pyramid[:-1], stages[:-1], strict=True):
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(pyramid[-1], final.permute(0, 3, 1, 2))
+    torch.testing.assert_close(features[0], stages[0])
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224"])
+def test_swin_loads_published_names_at_any_crop(name: str) -> None:
+    """A published file fits whatever the crop: tables of relative positions keep their shapes."""
+    published = make_encoder(name, EncoderOptions()).state_dict()
+    with torch.device("meta"):
+        for crop in (64, 512):
+            shapes = {
+                key: value.shape
+                for key, value in make_encoder(name, EncoderOptions(crop)).state_dict().items()
+            }
+            assert shapes == {key: value.shape for key, value in published.items()}
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_r_s16_p8_224"])
+def test_any_encoder_of_timm(name: str) -> None:
+    encoder = make_encoder(name, EncoderOptions(image_size=64)).eval()
+    images = torch.randn(1, 3, 64, 64)
+    pyramid, features = encoder(images, (0, -1))
+    assert [tuple(maps.shape[1:]) for maps in pyramid] == [
+        (level.channels, 64 // level.stride, 64 // level.stride) for level in encoder.pyramid
+    ]
+    torch.testing.assert_close(features[-1], pyramid[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convnext_atto", "pvt_v2_b0", "eva02_tiny_patch14_224", "regnetx_002"])
+def test_any_encoder_of_timm_is_whole(name: str, tmp_path: Path) -> None:
+    check_architecture(name, None, tmp_path, crop=56 if "patch14" in name else 64)
+
+
+def test_family_and_defaults() -> None:
+    assert encoder_defaults("swin_micro").family == "hierarchical"
+    assert encoder_defaults("convnext_atto").family == "cnn"
+    assert encoder_defaults("convnext_atto").decoder == "deeplabv3"
+
+
+def test_unknown_name_suggests() -> None:
+    with pytest.raises(TissError, match="did you mean 'swin_tiny_patch4_window7_224'"):
+        make_encoder("swin_tiny_patch4_window7_225", EncoderOptions())
