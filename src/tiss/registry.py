@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -16,7 +17,8 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Maps plain names to objects. Names are keys and are never parsed.
 
-    Built-in entries come from the modules in `modules`, imported on first use; third parties add theirs through
+    Built-in entries come from the modules in `modules`, imported on first use ("package.*" is all of a package, so
+    that a new file there needs no line elsewhere); third parties add theirs through
     the entry-point group `tiss.<plural>`, whose modules register on import.
     """
 
@@ -42,8 +44,12 @@ class Registry(Generic[T]):
         if self._loaded:
             return
         self._loaded = True
-        for module in self._modules:
-            import_module(module)
+        for name in self._modules:
+            package = name.removesuffix(".*")
+            found = import_module(package)
+            if name != package:
+                for module in iter_modules(found.__path__, f"{package}."):
+                    import_module(module.name)
         for point in entry_points(group=f"tiss.{self.plural}"):
             loaded = point.load()
             if point.name not in self._entries and not isinstance(loaded, ModuleType):

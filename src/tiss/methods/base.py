@@ -106,21 +106,7 @@ class Method:
         return {}
 
 
-METHODS: Registry[type[Method]] = Registry(
-    "method",
-    "methods",
-    (
-        "tiss.methods.finetune",
-        "tiss.methods.lwf",
-        "tiss.methods.mib",
-        "tiss.methods.patchwise",
-        "tiss.methods.frozen",
-        "tiss.methods.recall",
-        "tiss.methods.frozen_bn",
-        "tiss.methods.plop",
-        "tiss.methods.sdr",
-    ),
-)
+METHODS: Registry[type[Method]] = Registry("method", "methods", ("tiss.methods.*",))
 
 
 def register_method(name: str, summary: str) -> Callable[[type[Method]], type[Method]]:
