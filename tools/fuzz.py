@@ -79,8 +79,8 @@ def fuzz(target: Target, seconds: float, seed: int, current: Path, report: Path,
     seen: set[str] = set()
     outcome: dict[str, Any] = {"target": target.name, "tried": 0, "read": 0, "refused": 0, "findings": []}
     with tempfile.TemporaryDirectory() as name:
-        for data in target.seeds():
-            target.read(data, Path(name))  # a valid file that is refused is a mistake in the target
+        for data in pool:  # loads the modules it needs before time and memory count
+            attempt(target, data, Path(name))
         watch()
         start = time.monotonic()
         waiting = list(pool)

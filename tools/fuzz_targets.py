@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 SMALLEST = "vit_micro_patch8"
 TARGETS: dict[str, Target] = {}
 
@@ -262,3 +264,54 @@ def read_checkpoint_state(data: bytes, folder: Path) -> object:
 
     place(data, folder, "state.json")
     return read_position(folder)
+
+
+IDS = [f"2007_{number:06}" for number in range(20)]
+
+
+def some_arrays() -> list[bytes]:
+    found = []
+    for array in (np.arange(5), np.array([3, 1], dtype=np.uint8), np.array([[1, 2]]), np.array([0.5])):
+        buffer = io.BytesIO()
+        np.save(buffer, array)
+        found.append(buffer.getvalue())
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, a=np.arange(5))
+    return [*found, buffer.getvalue()]
+
+
+def training_lists(suffix: str, seeds: Callable[[], list[bytes]], kind: str) -> None:
+    def read(data: bytes, folder: Path) -> object:
+        from tiss.scenarios.lists import read_lists
+
+        place(data, folder, f"train-0.{suffix}")
+        return read_lists(folder, 1, IDS)
+
+    TARGETS[f"training_list_{suffix}"] = Target(f"training_list_{suffix}", kind, seeds, read)
+
+
+training_lists("npy", some_arrays, "bytes")
+training_lists("txt", lambda: ["\n".join(IDS[:3]).encode(), b"3\n1\n2\n"], "lines")
+
+
+@target("json", lambda: [b'{"pretrained_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}}'])
+def read_pretrained_colours(data: bytes, folder: Path) -> object:
+    from tiss.models.pretrained import find_colours
+
+    place(data, folder, "config.json")
+    return find_colours(folder)
+
+
+def some_pickles() -> list[bytes]:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save({"state_dict": {"a": torch.ones(2), "b": torch.zeros(1, 2)}}, buffer)
+    return [buffer.getvalue()]
+
+
+@target("bytes", some_pickles)
+def read_pickled_weights(data: bytes, folder: Path) -> object:
+    from tiss.models.pretrained import read_weights
+
+    return read_weights(place(data, folder, "a.pth"), allow_pickle=True)
