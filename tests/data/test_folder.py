@@ -83,7 +83,7 @@ def test_without_background_the_first_class_is_value_0(root: Path) -> None:
         ("classes.txt", "cat\nbackground\n", "the background must be the first entry"),
         ("classes.txt", "cat,dog\n", "comma"),
         ("classes.txt", "\n".join(f"c{n}" for n in range(254)), "254 classes"),
-        ("classes.json", "{", "cannot be read"),
+        ("classes.json", "{", "bad JSON"),
         ("classes.json", '{"classes": ["a"], "colour": 1}', "unknown key 'colour'"),
         ("classes.json", '{"classes": {"a": 1}}', "expected a list"),
         ("classes.yaml", "classes: [a]\nbackground: maybe\n", "true or false"),

@@ -76,3 +76,17 @@ def test_mistakes_are_one_line(tmp_path: Path, kind: str, said: str) -> None:
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(TissError, match="--lists"):
         read_lists(tmp_path / "none", 1, IDS)
+
+
+@pytest.mark.parametrize("words", ["9" * 5000, "²", "1 " + "0" * 12])
+def test_numbers_that_are_none_are_refused_in_one_line(tmp_path: Path, words: str) -> None:
+    (tmp_path / "train-0.txt").write_text(words)
+    with pytest.raises(TissError, match="no training id"):
+        read_lists(tmp_path, 1, ["a", "b"])
+
+
+def test_an_archive_is_no_array(tmp_path: Path) -> None:
+    np.savez(tmp_path / "train-0.npz", a=np.arange(2))
+    (tmp_path / "train-0.npz").rename(tmp_path / "train-0.npy")
+    with pytest.raises(TissError, match=r"not a readable \.npy"):
+        read_lists(tmp_path, 1, ["a", "b"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tiss import files
 from tiss.config import describe_type
 from tiss.errors import TissError, suggest
 
@@ -99,14 +100,10 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML file of key: value pairs."""
-    import yaml
-
     try:
-        loaded = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise TissError(f"--config {path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TissError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from None
+        loaded = files.read_yaml(path)
+    except TissError as error:
+        raise TissError(f"--config {error}") from None
     if not isinstance(loaded, dict):
         raise TissError(f"--config {path}: expected key: value pairs")
     return loaded

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tiss.data.base import IGNORE
 from tiss.data.images import Colour
 from tiss.errors import TissError
+from tiss.files import read_json, read_text, read_yaml
 
 BACKGROUND_NAMES = ("background", "_background_", "__background__", "bg")
 IGNORE_NAMES = ("ignore", "_ignore_", "__ignore__", "void", "unlabeled", "unlabelled")
@@ -77,14 +75,10 @@ def _check_names(names: list[str], path: Path) -> None:
 
 
 def _parse(path: Path) -> tuple[list[str], bool]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".txt":
-            lines = [line.strip() for line in text.splitlines()]
-            return [line for line in lines if line and not line.startswith("#")], False
-        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise TissError(f"{path}: the class list cannot be read ({str(error).splitlines()[0]})") from None
+    if path.suffix == ".txt":
+        lines = [line.strip() for line in read_text(path).splitlines()]
+        return [line for line in lines if line and not line.startswith("#")], False
+    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
     background = False
     if isinstance(document, Mapping):
         unknown = set(map(str, document)) - {"classes", "background"}
@@ -108,16 +102,12 @@ def _as_names(document: Any, path: Path) -> list[str]:
 def read_colours(path: Path) -> dict[str, Colour]:
     """Names and colours, one `name r g b` a line; the name may hold spaces, the numbers commas."""
     colours: dict[str, Colour] = {}
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TissError(f"{path}: the colour map cannot be read ({error})") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         words = line.replace(",", " ").split()
         name, values = " ".join(words[:-3]), words[-3:]
-        if not name or not all(value.isdecimal() and int(value) < 256 for value in values):
+        if not name or not all(value.isdecimal() and int(value[:9]) < 256 for value in values):
             raise TissError(f"{path}, line {number}: expected 'name r g b' with numbers from 0 to 255")
         colour = (int(values[0]), int(values[1]), int(values[2]))
         if name in colours or colour in colours.values():

@@ -22,6 +22,7 @@ Colour = tuple[int, int, int]
 PathLike = str | os.PathLike[str]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # whatever the name: others start programs
 MAX_PIXELS = (
     2**27
 )  # 134 million: an RGB picture of 400 MB; more is a mistake or an attack, and is not decoded
@@ -124,7 +125,7 @@ def _open(path: PathLike) -> Image.Image:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise TissError(f"{path}: not a file")
-        image = Image.open(path)
+        image = Image.open(path, formats=FORMATS)
     except FileNotFoundError:
         raise TissError(f"{path}: no such file") from None
     except PermissionError:

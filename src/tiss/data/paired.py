@@ -13,6 +13,7 @@ from tiss.data.base import BACKGROUND, IGNORE, Sample
 from tiss.data.images import Colour, load_mask, read_image
 from tiss.data.index import Entry, Pair, cache_file, make_index, scan_pair
 from tiss.errors import TissError
+from tiss.files import read_text
 
 SPLITS = ("train", "test")
 
@@ -140,8 +141,4 @@ class PairedDataset:
 
 def read_list(path: Path) -> list[str]:
     """Ids from a split list, one a line: bare, or as a path to the picture, whose stem it then is."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TissError(f"{path}: the list cannot be read ({error})") from None
-    return [Path(line.split()[0]).stem for line in lines if line.strip()]
+    return [Path(line.split()[0]).stem for line in read_text(path).splitlines() if line.strip()]

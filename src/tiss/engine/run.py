@@ -22,6 +22,7 @@ from tiss.engine.recipes import resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
 from tiss.errors import TissError
 from tiss.files import atomic_folder, mark, read_json, read_tensors, recover, write_json, write_tensors, write_text
+from tiss.files.reading import read_yaml
 from tiss.lock import Lease
 from tiss.methods.base import METHODS, settings_from
 from tiss.models.model import SegmentationModel
@@ -198,11 +199,7 @@ def read_config(folder: Path) -> RunConfig:
     path = folder / "config.yaml"
     if not path.exists():
         raise TissError(f"{folder} is no run folder: it has no config.yaml")
-    try:
-        mapping = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise TissError(f"{path}: not YAML; the run cannot be read") from None
-    config = from_mapping(RunConfig, mapping)
+    config = from_mapping(RunConfig, read_yaml(path))
     return replace(config, method=settings_from(config.method))
 
 

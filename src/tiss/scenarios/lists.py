@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tiss.errors import TissError
+from tiss.files import read_text
 
 
 def read_lists(folder: Path, steps: int, ids: Sequence[str]) -> list[list[str]]:
@@ -39,7 +41,7 @@ def _find(folder: Path, step: int, steps: int) -> Path:
 def _read(path: Path, ids: Sequence[str]) -> list[str]:
     chosen = _from_array(path, ids) if path.suffix == ".npy" else _from_text(path, ids)
     if len(set(chosen)) < len(chosen):
-        twice = next(id for id in chosen if chosen.count(id) > 1)
+        twice, _ = Counter(chosen).most_common(1)[0]
         raise TissError(f"{path}: {twice} stands in the list twice")
     if not chosen:
         raise TissError(f"{path}: the list is empty")
@@ -49,21 +51,18 @@ def _read(path: Path, ids: Sequence[str]) -> list[str]:
 def _from_array(path: Path, ids: Sequence[str]) -> list[str]:
     try:
         # Mapped, so that a header that promises more than the file holds is refused and not allocated.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise TissError(f"{path}: not a readable .npy file ({str(error).splitlines()[0]})") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+        array = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # its header is a literal of Python's, and fails in as many ways
+        raise TissError(f"{path}: not a readable .npy file ({error})") from None
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TissError(f"{path}: expected one row of whole numbers, indices into the sorted training ids")
     return [_at(path, int(index), ids) for index in array]
 
 
 def _from_text(path: Path, ids: Sequence[str]) -> list[str]:
-    try:
-        words = path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TissError(f"{path}: the list cannot be read ({error})") from None
+    words = read_text(path).split()
     known = set(ids)
-    if words and words[0] not in known and all(word.isdigit() for word in words):
+    if words and words[0] not in known and all(word.isdecimal() and len(word) < 10 for word in words):
         return [_at(path, int(word), ids) for word in words]
     for word in words:
         if word not in known:
