@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.data.samples import make_folder, make_voc
+from tests.data.server import running
+from tests.data.test_archive import make_zip
+from tests.data.test_sbd import matlab_file
 from tests.data.test_verify import FAULTS, break_everything
 from tiss.cli.data import main
+from tiss.data.voc import VOC
 from tiss.errors import TissError
 
 
@@ -61,3 +67,54 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert caught.value.code == 0
     assert "tiss data verify voc --root VOCdevkit" in capsys.readouterr().out
+
+
+def archived(folder: Path, form: str) -> bytes:
+    name = shutil.make_archive(str(folder.parent / "packed"), form, folder)
+    return Path(name).read_bytes()
+
+
+def test_download_voc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+    devkit = make_voc(tmp_path / "devkit", {"t": [1]}, {"v": [2]}) / "VOCdevkit/VOC2012"
+    (devkit / "SegmentationClassAug").rename(devkit / "SegmentationClass")
+    (devkit / "ImageSets/Segmentation/train_aug.txt").rename(devkit / "ImageSets/Segmentation/train.txt")
+    sbd = tmp_path / "sbd/benchmark_RELEASE/dataset"
+    (sbd / "cls").mkdir(parents=True)
+    (sbd / "cls/t.mat").write_bytes(matlab_file(np.full((8, 12), 7, np.uint8)))
+    (sbd / "train.txt").write_text("t\n")
+    (sbd / "val.txt").write_text("v\n")
+    with running() as server:
+        server.files["voc.tar"] = archived(tmp_path / "devkit", "tar")
+        server.files["sbd.tgz"] = archived(tmp_path / "sbd", "gztar")
+        server.break_after = [7000]
+        words = ["download", "voc", "--root", str(tmp_path / "out"), "--url", server.url("voc.tar")]
+        with pytest.raises(TissError, match="wrong bytes, md5"):
+            main(words)
+        words += ["--checksum", "none", "--sbd-url", server.url("sbd.tgz"), "--sbd-checksum", "none"]
+        assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "VOC2012 is ready; check it with: tiss data verify voc" in text
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["VOCdevkit", "downloads.json"]
+    assert VOC(str(tmp_path / "out")).classes_present("train") == {"t": {1}}
+    assert main(words) == 0, "what is there is not fetched again"
+
+
+def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path) -> None:
+    bad = make_zip(tmp_path / "bad.zip", {"ADEChallengeData2016/a.txt": b"", "../evil.txt": b"x"})
+    with running() as server:
+        server.files["ade.zip"] = bad.read_bytes()
+        words = ["download", "ade20k", "--root", str(tmp_path / "out"), "--url", server.url("ade.zip")]
+        with pytest.raises(TissError, match="leads out of the folder"):
+            main([*words, "--checksum", "none"])
+    assert not (tmp_path / "evil.txt").exists()
+    assert not (tmp_path / "out/ADEChallengeData2016").exists()
+
+
+def test_download_says_how_to_get_cityscapes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["download", "cityscapes", "--root", "here"]) == 0
+    text = capsys.readouterr().out
+    assert "leftImg8bit_trainvaltest.zip" in text
+    assert "here/cityscapes/gtFine/train" in text

@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    _add_download(commands)
     _add_verify(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)
@@ -63,6 +64,50 @@ def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
         "--table", choices=("text", "markdown", "latex"), default="text", help="form of the table"
     )
     command.set_defaults(run=_verify)
+
+
+def _add_download(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "download",
+        help="fetch voc or ade20k; say how to get cityscapes",
+        description="Fetches a benchmark, checks its bytes and unpacks it. A transfer that broke off goes on "
+        "where it ended when the same command is run again. VOC needs two files: VOC 2012 itself, and SBD, "
+        "whose masks make the 10,582 training pictures that every published figure uses.",
+    )
+    command.add_argument("data", choices=("voc", "ade20k", "cityscapes"))
+    command.add_argument("--root", metavar="DIR", default="data", help="where to put it (default: data)")
+    command.add_argument("--url", help="another address of the first file")
+    command.add_argument(
+        "--checksum", metavar="KIND:HEX", help="its checksum, or none; default: the published one"
+    )
+    command.add_argument("--sbd-url", help="voc: another address of SBD's benchmark.tgz")
+    command.add_argument("--sbd-checksum", metavar="KIND:HEX", help="voc: its checksum, or none")
+    command.add_argument("--sbd", metavar="DIR", help="voc: SBD's unpacked benchmark_RELEASE, if you have it")
+    command.add_argument("--keep", action="store_true", help="keep the archives after unpacking")
+    command.set_defaults(run=_download)
+
+
+def _download(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from tiss.data import sources
+    from tiss.data.download import parse_checksum
+
+    root = Path(options.root).expanduser()
+    if options.data == "cityscapes":
+        print(sources.CITYSCAPES.format(root=root / "cityscapes"))
+        return 0
+    first = sources.VOC2012 if options.data == "voc" else sources.ADE20K
+    checksum = parse_checksum(options.checksum) if options.checksum else None
+    first = sources.redirected(first, options.url, checksum, bool(options.checksum))
+    if options.data == "voc":
+        checksum = parse_checksum(options.sbd_checksum) if options.sbd_checksum else None
+        sbd = sources.redirected(sources.SBD, options.sbd_url, checksum, bool(options.sbd_checksum))
+        place = sources.download_voc(root, first, Path(options.sbd) if options.sbd else sbd, options.keep)
+    else:
+        place = sources.download_ade20k(root, first, options.keep)
+    print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
+    return 0
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.server import Server, running
+from tiss.data import download
+from tiss.data.download import Source, fetch, parse_checksum
+from tiss.errors import TissError
+
+DATA = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8).tobytes()
+MD5 = "md5:" + hashlib.md5(DATA).hexdigest()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as running_server:
+        running_server.files["x.tar"] = DATA
+        yield running_server
+
+
+@pytest.fixture
+def source(server: Server) -> Source:
+    return Source("x.tar", (server.url("x.tar"),), MD5, 1 << 20)
+
+
+def no_wait(seconds: float) -> None:
+    pass
+
+
+def test_fetch_and_record(server: Server, source: Source, tmp_path: Path) -> None:
+    path = fetch(source, tmp_path / "new")
+    assert path.read_bytes() == DATA
+    assert sorted(item.name for item in path.parent.iterdir()) == ["downloads.json", "x.tar"]
+    record = json.loads((path.parent / "downloads.json").read_text())["x.tar"]
+    assert record == {
+        "url": server.url("x.tar"),
+        "bytes": len(DATA),
+        "sha256": hashlib.sha256(DATA).hexdigest(),
+    }
+    fetch(source, tmp_path / "new")
+    assert len(server.asked) == 1, "a whole file is not fetched again"
+
+
+def test_goes_on_where_it_broke_off(server: Server, source: Source, tmp_path: Path) -> None:
+    server.break_after = [30_000, 20_000, 0]
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+    assert server.asked == [None, "bytes=30000-", "bytes=50000-", "bytes=50000-"]
+
+
+def test_goes_on_in_a_later_run(
+    server: Server, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.break_after = [40_000]
+    monkeypatch.setattr(download, "_ATTEMPTS", 1)
+    with pytest.raises(TissError, match=r"broke off 1 times .* goes on from there"):
+        fetch(source, tmp_path, no_wait)
+    assert (tmp_path / "x.tar.part").stat().st_size == 40_000
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+    assert server.asked == [None, "bytes=40000-"]
+
+
+def test_gives_up_when_nothing_comes(server: Server, source: Source, tmp_path: Path) -> None:
+    server.break_after = [0] * 20
+    waits: list[float] = []
+    with pytest.raises(TissError, match="broke off 5 times"):
+        fetch(source, tmp_path, waits.append)
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_a_server_without_ranges_starts_anew(server: Server, source: Source, tmp_path: Path) -> None:
+    server.ranges = False
+    server.break_after = [30_000]
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+
+
+def test_a_file_that_changed_meanwhile_is_not_joined(server: Server, source: Source, tmp_path: Path) -> None:
+    (tmp_path / "x.tar.part").write_bytes(b"old" * 1000)
+    (tmp_path / "x.tar.part.json").write_text(json.dumps({"url": server.url("x.tar"), "validator": '"old"'}))
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+    assert server.asked == ["bytes=3000-"]
+
+
+def test_a_part_without_its_note_is_not_trusted(server: Server, source: Source, tmp_path: Path) -> None:
+    (tmp_path / "x.tar.part").write_bytes(b"?" * 1000)
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+    assert server.asked == [None]
+
+
+def test_too_long_a_part_is_thrown_away(server: Server, source: Source, tmp_path: Path) -> None:
+    (tmp_path / "x.tar.part").write_bytes(b"?" * 200_000)
+    (tmp_path / "x.tar.part.json").write_text(json.dumps({"url": server.url("x.tar"), "validator": '"one"'}))
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+
+
+def test_wrong_bytes_are_removed(server: Server, source: Source, tmp_path: Path) -> None:
+    server.files["x.tar"] = DATA[:-1] + b"!"
+    with pytest.raises(TissError, match=r"wrong bytes, md5 is \w+, not \w+; removed"):
+        fetch(source, tmp_path)
+    assert not (tmp_path / "x.tar").exists()
+    assert not (tmp_path / "x.tar.part").exists()
+    server.files["x.tar"] = DATA
+    assert fetch(source, tmp_path).read_bytes() == DATA
+
+
+def test_without_a_checksum_the_first_fetch_is_the_measure(
+    server: Server, source: Source, tmp_path: Path
+) -> None:
+    unknown = replace(source, checksum=None)
+    fetch(unknown, tmp_path).unlink()
+    server.files["x.tar"] = DATA[::-1]
+    with pytest.raises(TissError, match="wrong bytes, sha256"):
+        fetch(unknown, tmp_path)
+
+
+def test_server_errors(server: Server, source: Source, tmp_path: Path) -> None:
+    server.statuses = [503, 500]
+    assert fetch(source, tmp_path, no_wait).read_bytes() == DATA
+    missing = replace(source, urls=(server.url("none"),), file="y")
+    with pytest.raises(TissError, match="HTTP 404"):
+        fetch(missing, tmp_path, no_wait)
+    both = replace(missing, urls=(server.url("none"), server.url("x.tar")))
+    assert fetch(both, tmp_path, no_wait).read_bytes() == DATA
+
+
+def test_limits(server: Server, source: Source, tmp_path: Path) -> None:
+    with pytest.raises(TissError, match=r"100,000 bytes are more than the 5,000 expected"):
+        fetch(replace(source, max_bytes=5000), tmp_path)
+    with pytest.raises(TissError, match="only http and https"):
+        fetch(replace(source, urls=("file:///etc/passwd",)), tmp_path)
+
+
+def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running() as gone:
+        url = gone.url("x")
+    monkeypatch.setattr(download, "_ATTEMPTS", 2)
+    with pytest.raises(TissError, match="broke off 2 times"):
+        fetch(Source("x", (url,), None, 10), tmp_path, no_wait)
+
+
+def test_parse_checksum() -> None:
+    assert parse_checksum("none") is None
+    assert parse_checksum(MD5) == MD5
+    for text in ("md5:12", "sha512:" + "0" * 128, "md5:" + "g" * 32, ""):
+        with pytest.raises(TissError, match="--checksum"):
+            parse_checksum(text)
