@@ -6,12 +6,14 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tiss.config import EvalConfig, ModelConfig, RunConfig, TrainConfig, from_mapping
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
+from tiss.engine.compilation import compile_model, wants_compilation
 from tiss.engine.journal import Journal
 from tiss.engine.loop import StepTraining, train_step
 from tiss.engine.prediction import Prediction, predict_image
@@ -67,16 +69,18 @@ class Learner:
         if not self.world.is_main:
             self.reporter = Reporter()
         self._resolved = False
+        self._teacher: SegmentationModel | None = None
 
     def fit(self, step: Step, journal: Journal | None = None) -> float:
         """Learns one step; returns the seconds of training."""
         self.begin(step)
         assert self.model is not None and self.method is not None
-        teacher = freeze_copy(self.model) if step.index > 0 and self.method.uses_teacher else None
+        teacher = self._make_teacher() if step.index > 0 and self.method.uses_teacher else None
         self.method.begin(step, self.model, self.config.seed)
         self.model.to(self.world.device)
-        if self.config.train.checkpointing:
-            self.model.encoder.checkpointing = True
+        self.model.encoder.checkpointing = self.config.train.checkpointing
+        if wants_compilation(self.config.train, self.world):
+            compile_model(self.model)
         loader = self.train_loader(step)
         try:
             training = StepTraining(
@@ -122,6 +126,19 @@ class Learner:
             self.world.share_of(self.config.train.batch or 1, self.config.train.accumulate)
             self._resolved = True
 
+    def _make_teacher(self) -> SegmentationModel:
+        """The old model, frozen. One teacher serves all steps, so that it is compiled once."""
+        assert self.model is not None
+        if self._teacher is None:
+            self._teacher = freeze_copy(self.model)
+            if wants_compilation(self.config.train, self.world):
+                compile_model(self._teacher)
+        else:
+            self._teacher.body.load_state_dict(self.model.body.state_dict())
+            self._teacher.head = copy.deepcopy(self.model.head).requires_grad_(False).eval()
+            self._teacher.classes, self._teacher.groups = list(self.model.classes), list(self.model.groups)
+        return self._teacher
+
     def train_loader(self, step: Step) -> TrainLoader:
         data, train = self.config.data, self.config.train
         assert data.crop and data.scale and train.batch, "resolve first"
@@ -160,7 +177,9 @@ class Learner:
             on_error=self.config.data.on_error,
         )
         try:
-            with self.reporter.bar("test", len(split)) as bar, self.world.autocast():
+            # batches of a test differ in size, and a forward pass is short: nothing to compile there
+            eager = torch.compiler.set_stance("force_eager")
+            with self.reporter.bar("test", len(split)) as bar, self.world.autocast(), eager:
                 return evaluate(
                     self.model, loader, len(self.model.classes), device=self.world.device, progress=bar.advance
                 )
