@@ -118,3 +118,22 @@ def test_download_says_how_to_get_cityscapes(capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert "leftImg8bit_trainvaltest.zip" in text
     assert "here/cityscapes/gtFine/train" in text
+
+
+def test_stats(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot = tmp_path / "plot.svg"
+    assert main(["stats", "folder", "--root", str(root), "--task", "1-1", "--plot", str(plot)]) == 0
+    text = capsys.readouterr().out
+    assert "    1  cat                    2            80  27.78            1           32  33.33" in text
+    assert "   1    1  dog                      2                2            1" in text
+    assert plot.exists()
+
+
+def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (root / f"images/train/{name}.jpg").unlink()
+        (root / f"masks/train/{name}.png").unlink()
+    assert main(["stats", "folder", "--root", str(root)]) == 0
+    assert "disjoint: --task: step 0 (disjoint) has no training image" in capsys.readouterr().out
+    with pytest.raises(TissError, match="--task"):
+        main(["stats", "folder", "--root", str(root), "--task", "5-5"])

@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     _add_download(commands)
     _add_verify(commands)
+    _add_stats(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)
     return code
@@ -116,3 +117,28 @@ def _verify(options: argparse.Namespace) -> int:
     return verify_data(
         options.data, options.root, options.task, options.lists, not options.quick, options.table
     )
+
+
+def _add_stats(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "stats",
+        help="classes, pixels, and the images of each step",
+        description="Counts pixels and images of every class, and the images of every step of a task in both "
+        "setups; as tables, and as a plot.",
+    )
+    _add_data(command)
+    command.add_argument(
+        "--task", metavar="A-B", help="task whose steps are shown (default: the data set's own)"
+    )
+    command.add_argument("--order", help="order of the classes: names or numbers with commas, or random:SEED")
+    command.add_argument("--plot", metavar="FILE", help="also draw it: .png, .svg or .pdf")
+    command.add_argument(
+        "--table", choices=("text", "markdown", "latex"), default="text", help="form of the tables"
+    )
+    command.set_defaults(run=_stats)
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from tiss.cli.stats import print_stats
+
+    return print_stats(options.data, options.root, options.task, options.order, options.plot, options.table)

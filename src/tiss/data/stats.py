@@ -1,0 +1,101 @@
+"""How often each class stands in a data set: pixels and images, as figures and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tiss.data.base import BACKGROUND, IGNORE, Dataset
+from tiss.data.paired import SPLITS, PairedDataset
+from tiss.errors import TissError
+
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """One label value: its pixels and the images that hold it, by split."""
+
+    label: int
+    name: str
+    pixels: dict[str, int]
+    images: dict[str, int]
+
+
+def count_classes(dataset: Dataset, splits: Sequence[str] = SPLITS) -> list[ClassCount]:
+    """A row for each label value 0..K and for 255, from the class index where there is one."""
+    names = {BACKGROUND: "background" if dataset.has_background else "no class", IGNORE: "ignored"}
+    names |= dict(enumerate(dataset.classes, 1))
+    pixels = {split: np.zeros(256, np.int64) for split in splits}
+    images = {split: np.zeros(256, np.int64) for split in splits}
+    for split in splits:
+        for counts in pixel_counts(dataset, split).values():
+            for value, count in counts.items():
+                pixels[split][value] += count
+                images[split][value] += 1
+    return [
+        ClassCount(
+            value,
+            names[value],
+            {split: int(pixels[split][value]) for split in splits},
+            {split: int(images[split][value]) for split in splits},
+        )
+        for value in [*range(len(dataset.classes) + 1), IGNORE]
+    ]
+
+
+def pixel_counts(dataset: Dataset, split: str) -> dict[str, dict[int, int]]:
+    """For each id, the pixels of each label value; data without files is read sample by sample."""
+    if isinstance(dataset, PairedDataset):
+        dataset.classes_present(split)  # raises where a pair is faulty
+        return {id: entry.pixels for id, entry in dataset.entries(split).items()}
+    result = {}
+    for id in dataset.ids(split):
+        counts = np.bincount(dataset.read(split, id).label.numpy().ravel(), minlength=256)
+        result[id] = {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
+    return result
+
+
+def plot_counts(
+    counts: Sequence[ClassCount],
+    groups: Sequence[Sequence[int]],
+    step_images: dict[str, Sequence[int]],
+    title: str,
+    path: Path,
+) -> None:
+    """Bars of each class's share of pixels, coloured by the step that adds it, and of each step's images.
+
+    `groups` are the label values of each step; `step_images` the training images of each step by setup.
+    """
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        raise TissError(f"--plot {path}: the name must end in {', '.join(PLOT_SUFFIXES)}")
+    from matplotlib.figure import Figure  # without pyplot: no display and no global state
+
+    by_label = {row.label: row for row in counts}
+    order = [value for group in groups for value in group]
+    step_of = {value: step for step, group in enumerate(groups) for value in group}
+    total = max(1, sum(row.pixels["train"] for row in counts))
+    figure = Figure(figsize=(max(8.0, 0.28 * len(order) + 4), 4.5), layout="constrained")
+    figure.suptitle(title)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1))
+    shares = [100 * by_label[value].pixels["train"] / total for value in order]
+    left.bar(range(len(order)), shares, color=[f"C{step_of[value] % 10}" for value in order])
+    names = [by_label[value].name for value in order]
+    left.set_xticks(range(len(order)), names, rotation=90, fontsize=8 if len(order) < 60 else 5)
+    left.set_yscale("log")
+    left.yaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_minor_formatter("{x:g}")
+    left.set_ylabel("% of training pixels")
+    left.set_xlabel("classes, one colour a step")
+    width = 0.8 / max(1, len(step_images))
+    for number, (setup, images) in enumerate(step_images.items()):
+        places = [step + (number - (len(step_images) - 1) / 2) * width for step in range(len(images))]
+        right.bar(places, images, width, label=setup)
+    right.set_xticks(range(len(groups)))
+    right.set_xlabel("step")
+    right.set_ylabel("training images")
+    right.legend()
+    figure.savefig(path, dpi=150)
