@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from tiss.chance import stream
 from tiss.data.base import IGNORE, Sample
+from tiss.data.threads import one_thread
 
 FILL = (
     124,
@@ -28,6 +30,7 @@ FILL = (
     104,
 )  # outside a picture: ImageNet's mean colour, near zero for every encoder's normalisation
 PIXELS_AT_ONCE = 1 << 16  # on a CPU: what keeps the temporaries in its cache
+GPU_PIXELS_AT_ONCE = 1 << 23  # a usual batch whole; temporaries stay under a gigabyte
 LUMA = np.array([0.299, 0.587, 0.114])
 YIQ = np.array([LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 RGB = np.linalg.inv(YIQ)
@@ -136,47 +139,76 @@ def crop_batch(
     Returns:
         images uint8 N × 3 × h × w and labels uint8 N × h × w.
     """
-    height, width = crop
-    count = len(offsets)
-    padded = any(_reaches_out(one, crop) for one in augmentations)
-    coloured = any(one.colour is not None for one in augmentations)
-    numbers = _parameters(offsets, sizes, augmentations, crop).to(buffer.device, non_blocking=True)
-    rows = _Axis(numbers[:, 0:5], height)
-    columns = _Axis(numbers[:, 5:10], width)
-    starts = numbers[:, 10:11].long()  # N × 1: the picture's first pixel
-    stride = numbers[:, 8:9].long()  # N × 1: its width
-    low, high, near = (starts + rows_at * stride for rows_at in (rows.low, rows.high, rows.near))
-    images = torch.empty(count, 3, height, width, dtype=torch.uint8, device=buffer.device)
-    labels = torch.empty(count, height, width, dtype=torch.uint8, device=buffer.device)
-    shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=buffer.device).view(1, 3, 1, 1)
-    for n, r in _pieces(count, crop, buffer.device):
-
-        def tap(row_starts: Tensor, column: Tensor, n: slice = n, r: slice = r) -> Tensor:
-            index = row_starts[n, r, None] + column[n, None, :]  # n × r × w
-            return buffer.index_select(0, index.flatten()).view(index.shape)
-
-        def colours(row_starts: Tensor, column: Tensor) -> Tensor:
-            return ((tap(row_starts, column)[:, None] >> shifts) & 255).float()
-
-        across = columns.weight[n, None, None, :]
-        value = _mix(colours(low, columns.low), colours(low, columns.high), across)
-        below = _mix(colours(high, columns.low), colours(high, columns.high), across)
-        value = _mix(value, below, rows.weight[n, None, r, None])  # n × 3 × r × w
-        if coloured:
-            value = _distort(value, numbers[n, 11:23].float())
-        images[n, :, r] = value.add_(0.5).to(torch.uint8)
-        label = tap(near, columns.near) >> 24 & 255
-        labels[n, r] = (
-            label.to(torch.uint8)
-            if table is None
-            else table.index_select(0, label.flatten()).view(label.shape)
-        )
-    if padded:
-        outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])
-        labels.masked_fill_(outside, IGNORE)
-        for channel, fill in enumerate(FILL):
-            images[:, channel].masked_fill_(outside, fill)
+    device = buffer.device
+    images = torch.empty(len(offsets), 3, *crop, dtype=torch.uint8, device=device)
+    labels = torch.empty(len(offsets), *crop, dtype=torch.uint8, device=device)
+    with one_thread() if device.type == "cpu" else nullcontext():
+        windows = _Windows(buffer, offsets, sizes, augmentations, crop)
+        for n, r in _pieces(len(offsets), crop, device):
+            images[n, :, r] = windows.image(n, r)
+            label = windows.label(n, r)
+            labels[n, r] = (
+                label if table is None else table.index_select(0, label.flatten()).view(label.shape)
+            )
+        if any(_reaches_out(one, crop) for one in augmentations):
+            outside = windows.outside()
+            labels.masked_fill_(outside, IGNORE)
+            for channel, fill in enumerate(FILL):
+                images[:, channel].masked_fill_(outside, fill)
     return images, labels
+
+
+class _Windows:
+    """Source coordinates of N windows. `n` and `r` are slices of the windows and of their rows."""
+
+    def __init__(
+        self,
+        buffer: Tensor,
+        offsets: Sequence[int],
+        sizes: Sequence[tuple[int, int]],
+        augmentations: Sequence[Augmentation],
+        crop: tuple[int, int],
+    ) -> None:
+        numbers = _parameters(offsets, sizes, augmentations, crop)
+        if buffer.device.type == "cuda":
+            numbers = numbers.pin_memory().to(buffer.device, non_blocking=True)
+        starts = numbers[:, 10:11].long()  # N × 1: each picture's first pixel
+        stride = numbers[:, 8:9].long()  # N × 1: its width
+        self.buffer = buffer
+        self.rows = _Axis(numbers[:, 0:5], crop[0])
+        self.columns = _Axis(numbers[:, 5:10], crop[1])
+        self.low, self.high, self.near = (
+            starts + at * stride for at in (self.rows.low, self.rows.high, self.rows.near)
+        )
+        self.shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=buffer.device).view(1, 3, 1, 1)
+        self.matrices = None
+        if any(one.colour is not None for one in augmentations):
+            self.matrices = numbers[:, 11:23].float()
+
+    def image(self, n: slice, r: slice) -> Tensor:
+        """Colours, bilinear, uint8 n × 3 × r × w."""
+        left, right, across = self.columns.low[n], self.columns.high[n], self.columns.weight[n, None, None, :]
+        above = _mix(self._colours(self.low[n, r], left), self._colours(self.low[n, r], right), across)
+        below = _mix(self._colours(self.high[n, r], left), self._colours(self.high[n, r], right), across)
+        value = _mix(above, below, self.rows.weight[n, None, r, None])
+        if self.matrices is not None:
+            value = _distort(value, self.matrices[n])
+        return value.add_(0.5).to(torch.uint8)
+
+    def label(self, n: slice, r: slice) -> Tensor:
+        """Label values of the nearest pixels, int32 n × r × w."""
+        return self._pixels(self.near[n, r], self.columns.near[n]) >> 24 & 255
+
+    def outside(self) -> Tensor:
+        """Where the windows reach beyond their pictures, N × h × w."""
+        return ~(self.rows.inside[:, :, None] & self.columns.inside[:, None, :])
+
+    def _colours(self, row_starts: Tensor, columns: Tensor) -> Tensor:
+        return ((self._pixels(row_starts, columns)[:, None] >> self.shifts) & 255).float()
+
+    def _pixels(self, row_starts: Tensor, columns: Tensor) -> Tensor:
+        index = row_starts[:, :, None] + columns[:, None, :]  # n × r × w
+        return self.buffer.index_select(0, index.flatten()).view(index.shape)
 
 
 class _Axis:
@@ -220,18 +252,15 @@ def _parameters(
         )
         for offset, (height, width), one in zip(offsets, sizes, augmentations, strict=True)
     ]
-    numbers = torch.from_numpy(np.array(table, np.float64))
-    return numbers.pin_memory() if torch.cuda.is_available() else numbers
+    return torch.from_numpy(np.array(table, np.float64))
 
 
 def _pieces(count: int, crop: tuple[int, int], device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Slices over samples and rows: everything at once on a GPU, what fits a cache on a CPU."""
+    """Slices over samples and rows, of a size that suits the device."""
     height, width = crop
-    if device.type != "cpu":
-        yield slice(0, count), slice(0, height)
-        return
-    samples = max(1, PIXELS_AT_ONCE // (height * width))
-    rows = height if samples > 1 else max(1, PIXELS_AT_ONCE // width)
+    pixels = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
+    samples = max(1, pixels // (height * width))
+    rows = height if samples > 1 else max(1, pixels // width)
     for first in range(0, count, samples):
         for top in range(0, height, rows):
             yield slice(first, first + samples), slice(top, top + rows)

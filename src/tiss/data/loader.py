@@ -7,7 +7,6 @@ come from is a source. A rank makes its own share of each global batch and nothi
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,10 +24,11 @@ from tiss.data.base import Batch, Dataset
 from tiss.data.memory import MemoryStore, Progress, open_store
 from tiss.data.plan import Made, Plan, TestPlan, TrainPlan
 from tiss.data.source import FileSource
+from tiss.data.threads import cores
 from tiss.errors import TissError
 
 Kind = Literal["auto", "workers", "memory"]
-AHEAD = 3  # batches that threads make before they are asked for
+AHEAD = 4  # batches that threads make before they are asked for
 
 
 class SplitLike(Protocol):
@@ -100,7 +100,7 @@ class _Loader:
             for request in requests:
                 yield self._finish(self._plan.make(request, store, table))
             return
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(AHEAD) as threads:
             waiting: list[Future[Made]] = []
             try:
                 for number in range(len(requests)):
@@ -280,6 +280,4 @@ def _start_method() -> str:
 
 def default_workers(device: torch.device) -> int:
     """Processes for this rank: what the machine has for each rank beside a GPU, half of that beside a CPU."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    mine = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    return max(1, min(16, mine)) if device.type == "cuda" else min(4, mine // 2)
+    return min(16, cores()) if device.type == "cuda" else min(4, cores() // 2)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tiss.data.source import Collected, FileSource, OnBroken, Where
+from tiss.data.threads import cores
 from tiss.errors import TissError
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
@@ -41,7 +42,7 @@ class MemoryStore:
             return
         self._reserve(capacity)
         block = 256  # bounds what waits between the threads and the buffer
-        with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(max_workers=min(16, cores())) as threads:
             for start in range(0, len(missing), block):
                 part = missing[start : start + block]
                 for id, decoded in zip(part, threads.map(self._decode, part), strict=True):

@@ -12,6 +12,7 @@ from torch import Tensor
 from tiss.data.augment import pack, shrink
 from tiss.data.base import Dataset, Sample
 from tiss.data.check import read_checked
+from tiss.data.threads import one_thread
 from tiss.errors import TissError
 
 Where = tuple[int, tuple[int, int]]  # offset in the buffer; height and width
@@ -47,9 +48,10 @@ class FileSource:
 
     def read(self, id: str) -> tuple[Tensor, tuple[int, int]]:
         """Packed pixels of one sample, with its height and width."""
-        sample = limit(read_checked(self.dataset, self.split, id), self.shorter)
-        height, width = sample.label.shape
-        return pack(sample), (height, width)
+        with one_thread():
+            sample = limit(read_checked(self.dataset, self.split, id), self.shorter)
+            height, width = sample.label.shape
+            return pack(sample), (height, width)
 
     def collect(self, ids: Sequence[str], on_broken: OnBroken) -> Collected:
         pixels: list[Tensor] = []
