@@ -19,7 +19,8 @@ def main(arguments: list[str]) -> int:
 
     table = Table(title="encoders", title_justify="left", show_edge=False, pad_edge=False)
     for heading in ("name", "family", "parameters", "stride", "image size", "decoder"):
-        table.add_column(heading, justify="right" if heading in ("parameters", "stride", "image size") else "left")
+        right = heading in ("parameters", "stride", "image size")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading == "name")
     for info in list_encoders():
         size = f"{info.parameters / 1e6:.1f} M" if info.parameters >= 1e5 else f"{info.parameters / 1e3:.1f} k"
         table.add_row(info.name, info.family, size, str(info.stride), str(info.image_size), info.default_decoder)

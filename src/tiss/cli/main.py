@@ -16,6 +16,7 @@ COMMANDS = {
     "eval": ("tiss.cli.eval", "test a saved step again"),
     "report": ("tiss.cli.report", "tables and a page from finished runs"),
     "grid": ("tiss.cli.grid", "a table of runs, shared first steps, any number of workers"),
+    "bench": ("tiss.cli.bench", "how fast this machine is, plain path against fast path"),
     "methods": ("tiss.cli.methods", "list the methods and what they go with"),
     "encoders": ("tiss.cli.encoders", "list the encoders"),
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),
