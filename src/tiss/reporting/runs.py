@@ -1,0 +1,288 @@
+"""Finished runs, read back and put in order.
+
+Runs that differ in their seed alone form a series, series of one task an experiment.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tiss.errors import TissError
+from tiss.evaluation.scores import Scores, percent
+from tiss.files import read_json, read_yaml
+
+RunLike = str | Path | Mapping[str, Any]
+
+# how the field writes the methods' names
+NAMES = {
+    "ft": "FT",
+    "lwf": "LwF",
+    "ilt": "ILT",
+    "mib": "MiB",
+    "mib+frozenbn": "MiB (frozen BN)",
+    "mib+l1": "MiB+L1",
+    "mib+l2": "MiB+L2",
+    "mib+cd": "MiB+cd",
+    "mib+ct": "MiB+ct",
+    "plop": "PLOP",
+    "ploplong": "PLOPLong",
+    "sdr": "SDR",
+    "sdr+mib": "SDR+MiB",
+    "tiss": "TISS",
+}
+# settings that say where and on what a run was done, not what was done
+PLACES = ("seed", "out", "base", "data.root", "lists")
+MACHINE = (
+    "device",
+    "loader",
+    "workers",
+    "compile",
+    "checkpointing",
+    "save_every",
+    "log_every",
+    "tracker",
+    "fused",
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure over seeds: mean, sample deviation (None with one seed), number of seeds."""
+
+    mean: float
+    deviation: float | None = None
+    count: int = 1
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Value | None:
+        """The value of those figures that are there; None if there is none.
+
+        >>> Value.of([1.0, None, 3.0])
+        Value(mean=2.0, deviation=1.4142135623730951, count=2)
+        """
+        present = [value for value in values if value is not None]
+        if not present:
+            return None
+        deviation = statistics.stdev(present) if len(present) > 1 else None
+        return cls(statistics.fmean(present), deviation, len(present))
+
+    def __str__(self) -> str:
+        return percent(self.mean) + ("" if self.deviation is None else f" ± {percent(self.deviation)}")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: its results.json, its folder where there is one, and its settings by dotted name."""
+
+    values: Mapping[str, Any]
+    folder: Path | None
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def steps(self) -> list[Scores]:
+        return [Scores.from_json(entry) for entry in self.values["steps"]]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.values["finished"])
+
+    @property
+    def at_once(self) -> bool:
+        """Whether every class was learnt in one step, though the task has several."""
+        return self.finished and len(self.values["steps"]) == 1 and len(self.values["groups"]) > 1
+
+
+@dataclass(frozen=True)
+class Series:
+    """The runs that differ in their seed alone."""
+
+    label: str
+    results: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        return self.results[0]
+
+    @property
+    def method(self) -> str:
+        return str(self.first.values["method"])
+
+    @property
+    def at_once(self) -> bool:
+        return self.first.at_once
+
+    @property
+    def steps(self) -> int:
+        return len(self.first.values["steps"])
+
+    def value(self, step: int, figure: Callable[[Scores], float | None]) -> Value | None:
+        """A figure of one step over the seeds; `step` may count from the end."""
+        return Value.of(figure(result.steps[step]) for result in self.results)
+
+    def forgetting(self, name: str, step: int = -1) -> Value | None:
+        """How much of a class's best earlier IoU is gone after `step`."""
+        return Value.of(result.values["steps"][step]["forgetting"].get(name) for result in self.results)
+
+    def mean_forgetting(self, step: int = -1) -> Value | None:
+        """The mean over the classes of step 0, without the background."""
+        names = [self.first.values["classes"][channel] for channel in self.first.values["groups"][0]]
+
+        def of(result: Result) -> float | None:
+            lost = result.values["steps"][step]["forgetting"]
+            present = [lost[name] for name in names if name in lost]
+            return statistics.fmean(present) if present else None
+
+        return Value.of(of(result) for result in self.results)
+
+    def average(self, key: str) -> Value | None:
+        return Value.of(result.values["average"][key] for result in self.results)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All series of one data set, task, setup and protocol: what may stand in one table."""
+
+    data: str
+    task: str
+    setup: str
+    protocol: str
+    holdout: float
+    series: tuple[Series, ...]
+
+    @property
+    def classes(self) -> list[str]:
+        return list(self.series[0].first.values["classes"])
+
+    @property
+    def groups(self) -> list[list[int]]:
+        return [list(group) for group in self.series[0].first.values["groups"]]
+
+    @property
+    def has_background(self) -> bool:
+        return bool(self.series[0].first.values["has_background"])
+
+    @property
+    def title(self) -> str:
+        text = f"{self.data} {self.task} {self.setup}, protocol {self.protocol}"
+        return text + (
+            f", {100 * self.holdout:.0f} % of the training set held out and scored" if self.holdout else ""
+        )
+
+
+def load_results(runs: Iterable[RunLike]) -> list[Result]:
+    """Reads run folders (or results already at hand)."""
+    return [_load(run) for run in runs]
+
+
+def _load(run: RunLike) -> Result:
+    if isinstance(run, Mapping):
+        return Result(run, None, {})
+    folder = Path(run)
+    path = folder / "results.json"
+    if not path.is_file():
+        raise TissError(f"{folder} is no run folder with results: it has no results.json")
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("format") != 1:
+        raise TissError(f"{path}: not results of format 1; a newer tiss may have written it")
+    if not values.get("steps"):
+        raise TissError(f"{path}: no step is finished yet; go on with tiss run --resume")
+    config = folder / "config.yaml"
+    return Result(values, folder, flatten(read_yaml(config)) if config.is_file() else {})
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names.
+
+    >>> flatten({"train": {"lr": 1.0}, "seed": 3})
+    {'train.lr': 1.0, 'seed': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flatten(value, name + ".")
+        else:
+            flat[name] = value
+    return flat
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """Run folders, also those inside a grid's or a demo's folder; the shared first steps are no runs."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if (path / "results.json").is_file():
+            found.append(path)
+            continue
+        inside = sorted(p.parent for p in path.glob("*/results.json")) if path.is_dir() else []
+        if not inside:
+            raise TissError(f"{path} is no run folder and holds none: a run has a results.json")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def experiments(results: Sequence[Result]) -> list[Experiment]:
+    """Sorts results into experiments and series, in the order in which they come."""
+    keys = ("data", "task", "setup", "protocol", "holdout")
+    tables: dict[str, dict[str, list[Result]]] = {}
+    for result in results:
+        place = json.dumps([result.values.get(key) for key in keys] + [result.values["classes"]])
+        tables.setdefault(place, {}).setdefault(_identity(result), []).append(result)
+    return [_experiment(list(table.values())) for table in tables.values()]
+
+
+def _experiment(members: list[list[Result]]) -> Experiment:
+    values = members[0][0].values
+    series = [Series(_plain_label(group[0]), tuple(group)) for group in members]
+    series = [replace(one, label=one.label + _distinction(one, series)) for one in series]
+    return Experiment(
+        data=str(values["data"]),
+        task=str(values["task"]),
+        setup=str(values["setup"]),
+        protocol=str(values["protocol"]),
+        holdout=float(values.get("holdout") or 0),
+        series=tuple(series),
+    )
+
+
+def _identity(result: Result) -> str:
+    """What must agree for two runs to be seeds of one another."""
+    values = result.values
+    names = ("method", "encoder", "decoder", "finished")
+    return json.dumps(
+        [[values.get(name) for name in names], len(values["steps"]), _what(result)], default=str
+    )
+
+
+def _what(result: Result) -> dict[str, Any]:
+    machine = tuple(f"train.{name}" for name in MACHINE)
+    return {key: value for key, value in sorted(result.settings.items()) if key not in PLACES + machine}
+
+
+def _plain_label(result: Result) -> str:
+    name = str(result.values["method"])
+    label = NAMES.get(name, name)
+    if not result.finished:
+        label += f" (step {len(result.values['steps']) - 1} of {len(result.values['groups']) - 1})"
+    return label
+
+
+def _distinction(one: Series, series: Sequence[Series]) -> str:
+    """What tells a series from others of the same name: the settings in which they differ."""
+    twins = [other for other in series if other.label == one.label]
+    if len(twins) == 1:
+        return ""
+    encoders = {(other.first.values.get("encoder"), other.first.values.get("decoder")) for other in twins}
+    parts = [str(one.first.values.get("encoder"))] if len(encoders) > 1 else []
+    mine = _what(one.first)
+    others = [_what(other.first) for other in twins]
+    keys = sorted({key for other in others for key in other} | set(mine))
+    for key in keys:
+        if not key.startswith("model.") and len({str(other.get(key)) for other in others}) > 1:
+            parts.append(f"{key}={mine.get(key)}")
+    return f" ({', '.join(parts)})" if parts else ""

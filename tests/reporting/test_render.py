@@ -1,0 +1,120 @@
+"""One table, five ways to write it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from tiss.errors import TissError
+from tiss.reporting.render import escape_latex, print_table, render, to_csv, to_html, to_latex, to_markdown
+from tiss.reporting.runs import Value
+from tiss.reporting.table import Column, Row, Table, group_spans, marks
+
+TABLE = Table(
+    "A title with 5 % & <more>",
+    ("method",),
+    (Column("old", "with b"), Column("new", "with b"), Column("lost", lower=True)),
+    (
+        Row(("FT_x",), (Value(10.0), Value(40.0, 1.26, 3), Value(60.0))),
+        Row(("MiB",), (Value(70.0), Value(30.0), Value(5.0))),
+        Row(("TISS",), (Value(70.04), None, Value(7.0))),
+        Row(("offline",), (Value(80.0), Value(80.0), None), family=None, rule=True),
+    ),
+    ("A note.",),
+)
+
+
+def test_marks_rank_within_a_family_as_shown() -> None:
+    assert marks(TABLE) == {
+        (1, 0): "best",
+        (2, 0): "best",  # 70.04 prints as 70.0
+        (0, 0): "second",
+        (0, 1): "best",
+        (1, 1): "second",
+        (1, 2): "best",
+        (2, 2): "second",
+    }
+
+
+def test_nothing_is_best_alone_or_among_equals() -> None:
+    rows = (Row(("a",), (Value(1.0),), "x"), Row(("b",), (Value(2.0),), "y"), Row(("c",), (Value(2.0),), "y"))
+    assert marks(Table("", ("m",), (Column("v"),), rows)) == {}
+
+
+def test_markdown() -> None:
+    lines = to_markdown(TABLE).splitlines()
+    assert lines[2] == "| method | with b old | with b new | lost |"
+    assert lines[4] == "| FT_x | *10.0* | **40.0 ± 1.3** | 60.0 |"
+    assert lines[6] == "| TISS | **70.0** | – | *7.0* |"
+    assert "A note." in lines
+
+
+def test_latex() -> None:
+    text = to_latex(TABLE)
+    assert r"\caption{A title with 5 \% \& <more>." in text
+    assert r"\multicolumn{2}{c}{with b}" in text
+    assert r"\cmidrule(lr){2-3}" in text
+    assert r"FT\_x & \underline{10.0} & \textbf{40.0 $\pm$ 1.3} & 60.0 \\" in text
+    assert text.count(r"\midrule") == 2
+    assert text.count("{") == text.count("}")
+    assert escape_latex("a\\b") == r"a\textbackslash{}b"
+
+
+def test_csv_has_full_precision() -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
+    assert float(rows[2]["with b old"]) == 70.04
+    assert (rows[0]["with b new deviation"], rows[0]["with b new seeds"]) == ("1.26", "3")
+    assert rows[2]["with b new"] == ""
+
+
+class Checker(HTMLParser):
+    """Every tag that opens closes, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+        self.cells += tag == "td"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_balanced_and_escaped() -> None:
+    checker = Checker()
+    checker.feed(to_html(TABLE))
+    assert checker.open == []
+    assert checker.cells == 12
+    assert "&lt;more&gt;" in to_html(TABLE)
+    assert '<td class="best">40.0 ± 1.3</td>' in to_html(TABLE)
+
+
+def test_terminal_cuts_wide_tables_between_groups() -> None:
+    stream = io.StringIO()
+    print_table(TABLE, Console(file=stream, width=32))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("MiB")]
+    assert [line.split() for line in lines] == [["MiB", "70.0", "30.0"], ["MiB", "5.0"]]
+    stream = io.StringIO()
+    print_table(TABLE, Console(file=stream, width=100))
+    assert sum(line.startswith("MiB") for line in stream.getvalue().splitlines()) == 1
+
+
+def test_empty_columns_go() -> None:
+    table = Table("", ("m",), (Column("a"), Column("b")), (Row(("x",), (None, Value(1.0))),))
+    assert [column.name for column in table.without_empty_columns().columns] == ["b"]
+
+
+def test_group_spans() -> None:
+    assert group_spans(TABLE.columns) == [("with b", 2), ("", 1)]
+
+
+def test_unknown_format() -> None:
+    with pytest.raises(TissError, match="did you mean 'latex'"):
+        render(TABLE, "latx")
