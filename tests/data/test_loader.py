@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 
 import pytest
 import torch
 
 from tests.data.fake import FakeData, random_data
 from tiss.data.augment import AugmentSettings
-from tiss.data.base import Batch
+from tiss.data.base import Batch, Sample
 from tiss.data.loader import TestLoader, TrainLoader
 from tiss.errors import TissError
 from tiss.scenarios import Split, load_scenario
@@ -187,6 +189,50 @@ def test_closing_ends_the_processes_and_leaves_the_global_stream_alone() -> None
         assert len(multiprocessing.active_children()) == 2
     assert multiprocessing.active_children() == []
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files as Linux shows them")
+def test_no_open_file_stays_behind() -> None:
+    def use() -> None:
+        with loader(kind="workers", workers=1) as train:
+            list(train.epoch(0))
+            next(train.epoch(1))
+
+    use()  # what the first use of processes opens for good
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        use()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_killed_process_is_explained() -> None:
+    class Deadly(FakeData):
+        def read(self, split: str, id: str) -> Sample:
+            if multiprocessing.parent_process() is not None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().read(split, id)
+
+    data = Deadly({"train": {"a": {1}}, "test": {"t": {1}}}, classes=1)
+    split = load_scenario(data, task="1-1")[0].train
+    with (
+        loader(split, kind="workers", workers=1, batch=1) as train,
+        pytest.raises(TissError, match=r"--train\.workers"),
+    ):
+        next(train.epoch(0))
+
+
+@pytest.mark.slow
+def test_spawned_processes_give_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiss.data.loader._start_method", lambda: "spawn")
+    with loader(kind="workers", workers=1) as processes:
+        assert same(list(processes.epoch(0)), list(loader().epoch(0)))
+
+
+def test_threads_make_the_batches_for_another_device_in_order() -> None:
+    expected = [batch.ids for batch in loader().epoch(0)]
+    made = list(loader(device="meta").epoch(0))
+    assert [batch.ids for batch in made] == expected
+    assert made[0].image.device.type == "meta"
 
 
 def make_test_loader(split: Split, **options: object) -> TestLoader:

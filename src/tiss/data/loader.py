@@ -90,7 +90,14 @@ class _Loader:
         if self._processes is None:
             raise TissError("the loader was closed")
         self._requests[:] = requests
-        for made in self._processes:
+        batches = iter(self._processes)
+        while True:
+            try:
+                made = next(batches)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                raise _explained(error) from error
             yield self._finish(made)
 
     def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
@@ -106,16 +113,15 @@ class _Loader:
                 for number in range(len(requests)):
                     while len(waiting) + number < len(requests) and len(waiting) < AHEAD:
                         request = requests[number + len(waiting)]
-                        waiting.append(threads.submit(self._make_pinned, request, store, table))
+                        waiting.append(threads.submit(self._make_ready, request, store, table))
                     yield self._finish(waiting.pop(0).result())
             finally:
                 for future in waiting:
                     future.cancel()
 
-    def _make_pinned(self, request: Any, store: MemoryStore, table: Tensor) -> Made:
+    def _make_ready(self, request: Any, store: MemoryStore, table: Tensor) -> Made:
         made = self._plan.make(request, store, table)
-        made.image, made.label = made.image.pin_memory(), made.label.pin_memory()
-        return made
+        return made.pin_memory() if self.device.type == "cuda" else made
 
     def _finish(self, made: Made) -> Batch:
         if made.error is not None:
@@ -254,6 +260,16 @@ class _WorkerSource(torch.utils.data.Dataset[Made]):
 
     def __getitem__(self, request: Any) -> Made:
         return self.plan.make(request, self.files, self.table)
+
+
+def _explained(error: RuntimeError) -> Exception:
+    """A process that the system ended, in a user's words; any other error as it is."""
+    if "DataLoader worker" not in str(error):
+        return error
+    return TissError(
+        "a loader process was ended by the system, most often for want of memory or of shared memory "
+        "(/dev/shm): use fewer with --train.workers"
+    )
 
 
 def _start_processes(

@@ -155,7 +155,7 @@ class TestPlan:
         label = table.index_select(0, planes[3].flatten().int()).view(1, height, width)
         to = shrink(height, width, self.size)
         image = F.interpolate(
-            planes[None, :3].float(),
+            planes[None, :3].float().contiguous(),
             (to.height, to.width),
             mode="bilinear",
             align_corners=False,
