@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tiss.config import EvalConfig, ModelConfig, RunConfig, TrainConfig, from_mapping
+from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig, from_mapping
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
@@ -46,6 +46,7 @@ class Learner:
         decoder: str | None = None,
         pretrained: str | None = None,
         model: SegmentationModel | None = None,
+        data: DataConfig | dict[str, Any] | None = None,
         train: TrainConfig | dict[str, Any] | None = None,
         evaluation: EvalConfig | dict[str, Any] | None = None,
         seed: int = 0,
@@ -56,6 +57,7 @@ class Learner:
         if config is None:
             config = RunConfig(
                 method=method,
+                data=_section(DataConfig, data, "data"),
                 model=ModelConfig(encoder=encoder, decoder=decoder, pretrained=pretrained),
                 train=_section(TrainConfig, train, "train"),
                 eval=_section(EvalConfig, evaluation, "eval"),

@@ -253,10 +253,19 @@ def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _owned(folder: Path, is_main: bool) -> Iterator[None]:
-    """Holds the run folder against a second run; only the first process takes the lease."""
+    """Holds the run folder against a second run; only the first process takes the lease.
+
+    A mistake that shows before anything was learnt leaves no folder behind.
+    """
     if not is_main:
         yield
         return
+    fresh = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with Lease(folder / "lock"):
-        yield
+    try:
+        with Lease(folder / "lock"):
+            yield
+    except TissError:
+        if fresh and not any(next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
