@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.data.samples import make_folder, make_voc
+from tests.data.samples import make_folder, make_voc, write_picture
 from tests.data.server import running
 from tests.data.test_archive import make_zip
 from tests.data.test_sbd import matlab_file
@@ -137,3 +138,26 @@ def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: pytest.Capt
     assert "disjoint: --task: step 0 (disjoint) has no training image" in capsys.readouterr().out
     with pytest.raises(TissError, match="--task"):
         main(["stats", "folder", "--root", str(root), "--task", "5-5"])
+
+
+def test_convert_then_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+    images = []
+    for number in range(12):
+        write_picture(tmp_path / f"images/{number}.jpg", value=number)
+        images.append({"id": number, "file_name": f"{number}.jpg", "width": 12, "height": 8})
+    square = [[0, 0, 4, 0, 4, 4, 0, 4]]
+    annotations = [
+        {"id": n, "image_id": n, "category_id": 1 + n % 2, "segmentation": square} for n in range(12)
+    ]
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    source = tmp_path / "labels.json"
+    source.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    out = str(tmp_path / "out")
+    assert main(["convert", "coco", str(source), "--out", out, "--test-share", "0.3"]) == 0
+    assert "2 classes" in capsys.readouterr().out
+    assert main(["verify", "folder", "--root", out]) == 0
+    with pytest.raises(TissError, match="no such file or folder"):
+        main(["convert", "coco", str(tmp_path / "none.json"), "--out", out])

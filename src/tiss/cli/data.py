@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     _add_download(commands)
     _add_verify(commands)
     _add_stats(commands)
+    _add_convert(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)
     return code
@@ -142,3 +143,51 @@ def _stats(options: argparse.Namespace) -> int:
     from tiss.cli.stats import print_stats
 
     return print_stats(options.data, options.root, options.task, options.order, options.plot, options.table)
+
+
+def _add_convert(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "convert",
+        help="bring labels of COCO, CVAT, labelme or Supervisely into the folder layout",
+        description="Draws labels as masks: a pixel belongs to an outline if its centre lies inside; where "
+        "objects overlap, the one with fewer pixels is on top. Nothing is written if anything is broken.",
+    )
+    command.add_argument("kind", choices=("coco", "cvat", "labelme", "supervisely"))
+    command.add_argument("source", metavar="SRC", help="coco: the JSON file; the others: the exported folder")
+    command.add_argument(
+        "--out", metavar="DIR", required=True, help="new folder for images, masks and classes.txt"
+    )
+    command.add_argument(
+        "--images", metavar="DIR", help="where the pictures are, if not where the tool puts them"
+    )
+    command.add_argument("--classes", help="classes to keep, in order, with commas; others become background")
+    command.add_argument(
+        "--test-share", type=float, default=0.2, help="share of pictures for the test, by a hash of the id"
+    )
+    command.add_argument(
+        "--overlap",
+        choices=("smaller", "order"),
+        default="smaller",
+        help="on top: the smaller object, or the later one",
+    )
+    command.add_argument("--link", action="store_true", help="link pictures instead of copying them")
+    command.set_defaults(run=_convert)
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from tiss.data.convert import CONVERTERS, Options, write_folder
+
+    source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
+    if not source.exists():
+        raise TissError(f"{source}: no such file or folder")
+    images = Path(options.images).expanduser() if options.images else None
+    chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
+    found = CONVERTERS[options.kind](source, images)
+    written = write_folder(found, out, Options(options.test_share, options.overlap, options.link, chosen))
+    print(f"{out}: {written.train} pictures to train, {written.test} to test, {len(written.classes)} classes")
+    for what, count in sorted(found.left_out.items()):
+        print(f"left out: {count} {what}")
+    print(f"check it with: tiss data verify folder --root {out}")
+    return 0
