@@ -44,7 +44,9 @@ def test_a_run_in_python(tiny_folder: Path, tmp_path: Path):
 
 def test_steps_come_in_order(tiny_folder: Path):
     scenario = tiss.load_scenario("folder", root=tiny_folder, task="2-2")
-    learner = tiss.Learner(method="mib", encoder="vit_micro_patch8", reporter=Reporter(), train={"device": "cpu"})
+    learner = tiss.Learner(
+        method="mib", encoder="vit_micro_patch8", reporter=Reporter(), train={"device": "cpu"}
+    )
     with pytest.raises(tiss.TissError, match="fit the steps in order"):
         learner.fit(scenario[1])
     with pytest.raises(tiss.TissError, match="no model yet"):

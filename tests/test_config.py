@@ -61,4 +61,10 @@ def test_every_setting_has_help():
 
     for section in (RunConfig, DataConfig, TrainConfig):
         for field in fields(section):
-            assert field.metadata.get("help") or field.name in ("data", "protocol", "model", "train", "eval"), field
+            assert field.metadata.get("help") or field.name in (
+                "data",
+                "protocol",
+                "model",
+                "train",
+                "eval",
+            ), field

@@ -30,14 +30,22 @@ def setting(default: Any, text: str) -> Any:
 class DataConfig:
     """Which pictures, and how they are cut for training."""
 
-    name: str = setting("shapes", "data set: shapes, voc, ade20k, cityscapes, folder, or one added by a plug-in")
+    name: str = setting(
+        "shapes", "data set: shapes, voc, ade20k, cityscapes, folder, or one added by a plug-in"
+    )
     root: str | None = setting(None, "folder that holds the data set (shapes needs none)")
-    resize: int | None = setting(None, "bring the shorter side to this many pixels before scaling (None: leave it)")
-    crop: int | None = setting(None, "side of the square training crop and of the test image (None: the data's own)")
+    resize: int | None = setting(
+        None, "bring the shorter side to this many pixels before scaling (None: leave it)"
+    )
+    crop: int | None = setting(
+        None, "side of the square training crop and of the test image (None: the data's own)"
+    )
     scale: tuple[float, float] | None = setting(None, "random scale in training, low and high (None: .5 2)")
     flip: bool = setting(True, "flip pictures at random")
     photometric: bool = setting(False, "distort brightness, contrast, saturation and hue at random")
-    on_error: Literal["stop", "skip"] = setting("stop", "a picture that cannot be read: stop the run, or skip and count it")
+    on_error: Literal["stop", "skip"] = setting(
+        "stop", "a picture that cannot be read: stop the run, or skip and count it"
+    )
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,12 @@ class ProtocolConfig:
     name: str = setting("paper", "published variant: paper, mib or plop")
     border: Literal["ignore", "background"] | None = setting(None, "void border in training")
     unseen: Literal["background", "ignore"] | None = setting(None, "classes not seen yet, in the test")
-    test_images: Literal["all", "seen"] | None = setting(None, "test images at a step: all, or those with a seen class")
-    other: Literal["background", "ignore"] | None = setting(None, "label 0 in the test, where it is no real class (ADE20K)")
+    test_images: Literal["all", "seen"] | None = setting(
+        None, "test images at a step: all, or those with a seen class"
+    )
+    other: Literal["background", "ignore"] | None = setting(
+        None, "label 0 in the test, where it is no real class (ADE20K)"
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,9 @@ class ModelConfig:
     """Encoder, decoder and where the weights come from."""
 
     encoder: str | None = setting(None, "encoder's name, see `tiss encoders` (None: the data set's default)")
-    decoder: str | None = setting(None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's own)")
+    decoder: str | None = setting(
+        None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's own)"
+    )
     pretrained: str | None = setting(None, "local file, folder or hub name with pretrained encoder weights")
     image_size: int | None = setting(None, "image side for which positions are laid out (None: the crop)")
     drop_path: float = setting(0.0, "stochastic depth of the encoder")
@@ -68,7 +82,8 @@ class TrainConfig:
     """Optimiser, schedule and machine."""
 
     recipe: Literal["paper", "tuned", "demo"] | None = setting(
-        None, "paper: SGD as published; tuned: the encoder's own; demo: AdamW from scratch (None: demo for shapes)"
+        None,
+        "paper: SGD as published; tuned: the encoder's own; demo: AdamW from scratch (None: demo for shapes)",
     )
     epochs: int | None = setting(None, "epochs of step 0")
     step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")
@@ -85,7 +100,9 @@ class TrainConfig:
     clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
     device: str = setting("auto", "auto, cpu, cuda or mps")
-    loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: the decoded data set stays in memory")
+    loader: Literal["auto", "workers", "memory"] = setting(
+        "auto", "memory: the decoded data set stays in memory"
+    )
     workers: int | None = setting(None, "loader processes (None: by the machine)")
     fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
     compile: Literal["auto", "on", "off"] = setting("auto", "compile the model (auto: on a GPU)")
@@ -100,7 +117,9 @@ class TrainConfig:
 class EvalConfig:
     """How a step is tested."""
 
-    mode: Literal["crop", "slide"] = setting("crop", "crop: shorter side resized, centre crop, as published; slide: whole image")
+    mode: Literal["crop", "slide"] = setting(
+        "crop", "crop: shorter side resized, centre crop, as published; slide: whole image"
+    )
     batch: int = setting(16, "images a batch")
     size: int | None = setting(None, "shorter side and window (None: the training crop)")
 
@@ -115,9 +134,15 @@ class RunConfig:
     )
     setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    order: str | list | None = setting(None, "order of the classes: names or numbers with commas, or 'random:SEED'")
-    lists: str | None = setting(None, "folder with train-K.npy or train-K.txt, one list a step (ADE20K's published split)")
-    holdout: float = setting(0.0, "share of the training ids kept out of every step and scored instead of the test set")
+    order: str | list | None = setting(
+        None, "order of the classes: names or numbers with commas, or 'random:SEED'"
+    )
+    lists: str | None = setting(
+        None, "folder with train-K.npy or train-K.txt, one list a step (ADE20K's published split)"
+    )
+    holdout: float = setting(
+        0.0, "share of the training ids kept out of every step and scored instead of the test set"
+    )
     method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -184,7 +209,9 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if hint is Any:
         return value
     options = _options(hint)
-    if value is None or (isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options):
+    if value is None or (
+        isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options
+    ):
         if type(None) in options:
             return None
         raise TissError(f"--{where} needs a value")
@@ -231,7 +258,11 @@ def _convert_sequence(value: Any, hint: Any) -> Any:
     kinds = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
     if not isinstance(items, (list, tuple)):
         return _NO
-    if Ellipsis not in typing.get_args(hint) and typing.get_origin(hint) is tuple and len(items) != len(kinds):
+    if (
+        Ellipsis not in typing.get_args(hint)
+        and typing.get_origin(hint) is tuple
+        and len(items) != len(kinds)
+    ):
         return _NO
     converted = [_convert_one(item, kinds[min(i, len(kinds) - 1)]) for i, item in enumerate(items)]
     return _NO if _NO in converted else typing.get_origin(hint)(converted)

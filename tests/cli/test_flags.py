@@ -16,7 +16,10 @@ def parse(*words: str) -> dict:
 
 
 def test_sections_and_names():
-    assert parse("--data", "voc", "--data.root", "x", "--seed=4") == {"data": {"name": "voc", "root": "x"}, "seed": "4"}
+    assert parse("--data", "voc", "--data.root", "x", "--seed=4") == {
+        "data": {"name": "voc", "root": "x"},
+        "seed": "4",
+    }
     assert parse("--data.root", "x", "--data", "voc") == {"data": {"root": "x", "name": "voc"}}
 
 

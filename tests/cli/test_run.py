@@ -27,7 +27,15 @@ def test_a_run_leaves_what_the_docs_promise(finished: Path):
     assert results["classes"] == ["background", "disc", "square", "triangle", "ring"]
     assert set(results["steps"][1]["scores"]) >= {"all", "old", "new", "groups", "harmonic"}
     names = {path.name for path in finished.iterdir()}
-    expected = {"config.yaml", "environment.json", "metrics.jsonl", "results.json", "timing.json", "step-0", "step-1"}
+    expected = {
+        "config.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "results.json",
+        "timing.json",
+        "step-0",
+        "step-1",
+    }
     assert names == expected  # the checkpoint and the lock are gone
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert {"cross_entropy", "distillation"} == set(lines[-1]["losses"])

@@ -73,8 +73,19 @@ def print_table(results: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"one update on {results['environment']['device']}", title_justify="left", show_edge=False)
-    headings = ("row", "plain img/s", "fast img/s", "speed-up", "of no loss", "plain GiB", "fast GiB", "of limit")
+    table = Table(
+        title=f"one update on {results['environment']['device']}", title_justify="left", show_edge=False
+    )
+    headings = (
+        "row",
+        "plain img/s",
+        "fast img/s",
+        "speed-up",
+        "of no loss",
+        "plain GiB",
+        "fast GiB",
+        "of limit",
+    )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "row" else "right", no_wrap=heading == "row")
     for row in results["rows"]:

@@ -39,7 +39,9 @@ def main(arguments: list[str]) -> int:
     options = from_mapping(DemoOptions, values)
     out = Path(options.out)
     if out.exists() and any(out.iterdir()) and "resume" not in given:
-        raise TissError(f"--out {out} is not empty: add --resume to go on, choose another folder, or remove it")
+        raise TissError(
+            f"--out {out} is not empty: add --resume to go on, choose another folder, or remove it"
+        )
     return run_demo(out, options.seeds)
 
 
@@ -54,7 +56,9 @@ def run_demo(out: Path, seeds: int) -> int:
 
     start = time.monotonic()
     reporter = TerminalReporter()
-    reporter.say("shapes: 8 classes in three steps; recipe: " + ", ".join(f"{k} {v}" for k, v in DEMO.items()))
+    reporter.say(
+        "shapes: 8 classes in three steps; recipe: " + ", ".join(f"{k} {v}" for k, v in DEMO.items())
+    )
     table = {"axes": {"method": list(METHODS)}, "seeds": list(range(seeds))}
     cells = plan(table)
     state = work(cells, out, reporter)
@@ -66,5 +70,3 @@ def run_demo(out: Path, seeds: int) -> int:
     page = write_report(runs, out / "report.html", title="tiss demo: shapes, 4 classes, then 2, then 2")
     print(f"{time.monotonic() - start:.0f} s; open {page}")
     return 0
-
-

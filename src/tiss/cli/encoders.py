@@ -11,7 +11,9 @@ from tiss.errors import TissError
 def main(arguments: list[str]) -> int:
     """Prints the table."""
     if arguments in (["--help"], ["-h"]):
-        print("usage: tiss encoders\n\nLists every encoder with its size; timm's names work too where timm is installed.")
+        print(
+            "usage: tiss encoders\n\nLists every encoder with its size; timm's names work too where timm is installed."
+        )
         return 0
     if arguments:
         raise TissError(f"tiss encoders takes no options, not {arguments[0]!r}")
@@ -22,8 +24,12 @@ def main(arguments: list[str]) -> int:
         right = heading in ("parameters", "stride", "image size")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading == "name")
     for info in list_encoders():
-        size = f"{info.parameters / 1e6:.1f} M" if info.parameters >= 1e5 else f"{info.parameters / 1e3:.1f} k"
-        table.add_row(info.name, info.family, size, str(info.stride), str(info.image_size), info.default_decoder)
+        size = (
+            f"{info.parameters / 1e6:.1f} M" if info.parameters >= 1e5 else f"{info.parameters / 1e3:.1f} k"
+        )
+        table.add_row(
+            info.name, info.family, size, str(info.stride), str(info.image_size), info.default_decoder
+        )
     Console().print(table)
     print("\nAny other encoder of timm works by its name: pip install 'tiss[timm]'.")
     return 0

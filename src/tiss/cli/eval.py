@@ -69,6 +69,10 @@ def evaluate_run(folder: str, options: EvalOptions, as_json: bool) -> int:
     print(json.dumps(scores.to_json(), indent=2) if as_json else scores)
     if evaluation == run.config.eval:
         same = torch.equal(matrix.cpu(), read_confusion(step_folder(run.folder, step)))
-        print("the same as when it was trained, pixel by pixel" if same else "not the same as when it was trained")
+        print(
+            "the same as when it was trained, pixel by pixel"
+            if same
+            else "not the same as when it was trained"
+        )
         return 0 if same else 1
     return 0

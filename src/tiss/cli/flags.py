@@ -135,5 +135,3 @@ def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-

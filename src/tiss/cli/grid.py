@@ -82,7 +82,9 @@ def with_options(table: dict, options: GridOptions) -> dict:
 
 def tables() -> list[str]:
     """Names of the paper's tables for which the package has a grid."""
-    return sorted(path.name.removesuffix(".yaml") for path in _folder().iterdir() if path.name.endswith(".yaml"))
+    return sorted(
+        path.name.removesuffix(".yaml") for path in _folder().iterdir() if path.name.endswith(".yaml")
+    )
 
 
 def load_table(name: str) -> dict:

@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"tiss: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("tiss: stopped; the same command with --resume goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "tiss: stopped; the same command with --resume goes on from the last checkpoint", file=sys.stderr
+        )
         return 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -63,5 +65,10 @@ def dispatch(words: list[str]) -> int:
 def overview() -> str:
     lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help teaches the command", ""]
     lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
-    lines += ["", "start here:", "  tiss demo", "  tiss run --data voc --data.root VOCdevkit --task 15-1 --method tiss"]
+    lines += [
+        "",
+        "start here:",
+        "  tiss demo",
+        "  tiss run --data voc --data.root VOCdevkit --task 15-1 --method tiss",
+    ]
     return "\n".join(lines)

@@ -14,7 +14,9 @@ TITLES = {"vit": "ViT", "hierarchical": "Swin, SegFormer", "cnn": "CNN"}
 def main(arguments: list[str]) -> int:
     """Prints the table."""
     if arguments in (["--help"], ["-h"]):
-        print("usage: tiss methods\n\nLists every method, what it minimises, and the architectures it goes with.")
+        print(
+            "usage: tiss methods\n\nLists every method, what it minimises, and the architectures it goes with."
+        )
         return 0
     if arguments:
         raise TissError(f"tiss methods takes no options, not {arguments[0]!r}")

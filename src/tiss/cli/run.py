@@ -99,5 +99,3 @@ def _value_of(arguments: list[str], name: str) -> str | None:
         elif word.startswith(f"--{name}="):
             value = word.partition("=")[2]
     return value
-
-

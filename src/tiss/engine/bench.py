@@ -164,7 +164,9 @@ def random_batch(row: Row, device: torch.device) -> Batch:
     coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 8, 8), generator=generator)
     coarse = torch.where(coarse < row.old, 0, coarse)
     scale = -(-row.size // 8)
-    label = coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)[:, : row.size, : row.size].contiguous()
+    label = (
+        coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)[:, : row.size, : row.size].contiguous()
+    )
     label[:, :: max(2, row.size // 16)] = 255
     return Batch(image.to(device), label.to(device), [str(i) for i in range(row.batch)])
 

@@ -43,7 +43,9 @@ def save_checkpoint(
         tensors, numbers = flatten_optimizer(optimizer)
         write_tensors(temporary / "optimizer.safetensors", tensors)
         write_tensors(temporary / "method.safetensors", method_state)
-        write_json(temporary / "state.json", {"format": FORMAT, "position": asdict(position), "optimizer": numbers})
+        write_json(
+            temporary / "state.json", {"format": FORMAT, "position": asdict(position), "optimizer": numbers}
+        )
     mark("train")
 
 
@@ -82,7 +84,10 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 
 
 def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any], device: torch.device
+    optimizer: torch.optim.Optimizer,
+    tensors: dict[str, Tensor],
+    numbers: dict[str, Any],
+    device: torch.device,
 ) -> None:
     """Gives `optimizer` back what `flatten_optimizer` took."""
     state: dict[int, dict[str, Any]] = {}

@@ -34,7 +34,11 @@ def describe_environment(world: World) -> dict[str, Any]:
 
 
 def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
+    return (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} ({platform.machine()})"
+    )
 
 
 def commit() -> str | None:

@@ -99,7 +99,16 @@ def base_key(config: RunConfig, scenario: Scenario) -> str | None:
     method = build_method(config.method, len(scenario))
     mapping = to_mapping(config)
     later = ("step_epochs", "step_lr")
-    machine = ("device", "loader", "workers", "save_every", "log_every", "tracker", "compile", "checkpointing")
+    machine = (
+        "device",
+        "loader",
+        "workers",
+        "save_every",
+        "log_every",
+        "tracker",
+        "compile",
+        "checkpointing",
+    )
     train = {k: v for k, v in mapping["train"].items() if k not in later + machine}
     step = scenario[0]
     what = {
@@ -218,7 +227,11 @@ def command_of(config: RunConfig, extra: list[str] | None = None) -> str:
 
 def _flag_words(key: str, value: Any, default: Any) -> list[str]:
     if isinstance(value, dict):
-        words = ["--" + key, str(value["name"])] if key != "method" and value.get("name") != default.get("name") else []
+        words = (
+            ["--" + key, str(value["name"])]
+            if key != "method" and value.get("name") != default.get("name")
+            else []
+        )
         for inner, inner_value in value.items():
             if inner != "name":
                 words += _flag_words(f"{key}.{inner}", inner_value, default.get(inner))
@@ -226,7 +239,11 @@ def _flag_words(key: str, value: Any, default: Any) -> list[str]:
     if value == default:
         return []
     if isinstance(value, list):
-        text = "/".join(map(",".join, value)) if value and isinstance(value[0], list) else ",".join(map(str, value))
+        text = (
+            "/".join(map(",".join, value))
+            if value and isinstance(value[0], list)
+            else ",".join(map(str, value))
+        )
         return [f"--{key}", text]
     return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
 

@@ -107,7 +107,9 @@ class Learner:
             self.method = build_method(self.config.method, step.steps)
         if self.model is None:
             if step.index > 0:
-                raise TissError(f"step {step.index} needs the model of step {step.index - 1}: fit the steps in order")
+                raise TissError(
+                    f"step {step.index} needs the model of step {step.index - 1}: fit the steps in order"
+                )
             names = ["background", *step.new_classes]
             self.model = build_model(
                 self.config.model, names, self.config.data.crop, head=self.method.head, seed=self.config.seed
@@ -183,7 +185,11 @@ class Learner:
             eager = torch.compiler.set_stance("force_eager")
             with self.reporter.bar("test", len(split)) as bar, self.world.autocast(), eager:
                 return evaluate(
-                    self.model, loader, len(self.model.classes), device=self.world.device, progress=bar.advance
+                    self.model,
+                    loader,
+                    len(self.model.classes),
+                    device=self.world.device,
+                    progress=bar.advance,
                 )
         finally:
             loader.close()
@@ -216,5 +222,3 @@ def _section(cls: type, value: Any, where: str) -> Any:
     if value is None:
         return cls()
     return from_mapping(cls, value, where) if isinstance(value, dict) else value
-
-

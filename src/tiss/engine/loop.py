@@ -36,7 +36,9 @@ def train_step(training: StepTraining) -> float:
             mark("data")
             for batch in training.loader.epoch(epoch, start=offset):
                 mark("train")
-                factor = rate_factor(iteration, training.iterations, config.train.warmup or 0, config.train.power)
+                factor = rate_factor(
+                    iteration, training.iterations, config.train.warmup or 0, config.train.power
+                )
                 set_rate(optimizer, factor)
                 # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
                 torch.manual_seed(seed_of(config.seed, "layers", training.step.index, iteration, world.rank))
@@ -90,14 +92,18 @@ class LossWatch:
         if not self.pending:
             return {}
         names = list(self.pending[0][2])
-        table = torch.stack([torch.stack([terms[name].float() for name in names]) for _, _, terms in self.pending])
+        table = torch.stack(
+            [torch.stack([terms[name].float() for name in names]) for _, _, terms in self.pending]
+        )
         own = table.cpu()  # the one synchronisation of the interval
         if not bool(torch.isfinite(own).all()):
             self._report(names, own)
         total = all_sum(table.double().mean(dim=0)) / self.training.world.size
         means = dict(zip(names, total.tolist(), strict=True))
         if not all(map(math.isfinite, means.values())):
-            raise TissError("the loss is no longer finite in another process: see nonfinite-*.json in the run folder")
+            raise TissError(
+                "the loss is no longer finite in another process: see nonfinite-*.json in the run folder"
+            )
         self.pending.clear()
         return means
 
@@ -138,4 +144,3 @@ def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: i
         position = Position(training.step.index, iteration, journal.size(), seconds)
         save_checkpoint(journal.checkpoint, position, training.model, optimizer, training.method.state())
     world.wait()
-

@@ -19,7 +19,9 @@ def build_optimizer(
     On a GPU the update is one kernel, and rates are tensors: a captured step reads what the schedule writes.
     """
     rate = train.lr if step == 0 else train.step_lr
-    assert rate is not None and train.encoder_lr is not None and train.weight_decay is not None, "resolve first"
+    assert rate is not None and train.encoder_lr is not None and train.weight_decay is not None, (
+        "resolve first"
+    )
     encoder = {id(parameter) for parameter in model.encoder.parameters()}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():

@@ -83,6 +83,11 @@ def load_pixels(picture: Any) -> Tensor:
         return read_image(Path(picture))
     if isinstance(picture, Image.Image):
         picture = np.asarray(picture.convert("RGB"))
-    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
+    if (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == 3
+        and picture.shape[2] == 3
+    ):
         return torch.from_numpy(picture.copy()).permute(2, 0, 1).contiguous()
     raise TissError("a picture must be a path, a PIL image or a uint8 array H × W × 3")

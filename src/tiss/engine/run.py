@@ -21,7 +21,16 @@ from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
 from tiss.errors import TissError
-from tiss.files import atomic_folder, mark, read_json, read_tensors, recover, write_json, write_tensors, write_text
+from tiss.files import (
+    atomic_folder,
+    mark,
+    read_json,
+    read_tensors,
+    recover,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from tiss.files.reading import read_yaml
 from tiss.lock import Lease
 from tiss.methods.base import METHODS, settings_from
@@ -31,7 +40,16 @@ from tiss.scenarios.scenario import Scenario, Step, load_scenario
 # settings that may differ between the parts of one run: they change where and how fast, not what comes out
 MACHINE = {
     "out": None,
-    "train": ("device", "loader", "workers", "compile", "checkpointing", "save_every", "log_every", "tracker"),
+    "train": (
+        "device",
+        "loader",
+        "workers",
+        "compile",
+        "checkpointing",
+        "save_every",
+        "log_every",
+        "tracker",
+    ),
 }
 
 
@@ -95,7 +113,9 @@ def run_experiment(
         if config.train.tracker:
             world.accelerator.end_training()
         mark("between")
-        results = write_results(folder, config, scenario) if world.is_main else results_of(folder, config, scenario)
+        results = (
+            write_results(folder, config, scenario) if world.is_main else results_of(folder, config, scenario)
+        )
         if world.is_main:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         world.wait()
@@ -114,7 +134,9 @@ def _take_over(learner: Learner, folder: Path, step: Step) -> None:
         learner.method.load_state(read_tensors(last / "method.safetensors"))
 
 
-def _finish_step(learner: Learner, folder: Path, step: Step, scenario: Scenario, seconds: float | None) -> None:
+def _finish_step(
+    learner: Learner, folder: Path, step: Step, scenario: Scenario, seconds: float | None
+) -> None:
     """Tests the step's model, writes its folder whole, then the results."""
     assert learner.model is not None
     matrix = learner.confusion(step.test)
@@ -130,7 +152,11 @@ def _finish_step(learner: Learner, folder: Path, step: Step, scenario: Scenario,
         results = write_results(folder, learner.config, scenario)
         _write_timing(folder, step.index, seconds)
         scores = results["steps"][-1]["scores"]["all"]
-        shown = scores["with_background"] if scores["with_background"] is not None else scores["without_background"]
+        shown = (
+            scores["with_background"]
+            if scores["with_background"] is not None
+            else scores["without_background"]
+        )
         learner.reporter.say(
             f"step {step.index} · {learner.config.method.name}: +{', '.join(step.new_classes)} · mIoU {shown:.1f}"
         )
@@ -151,7 +177,9 @@ def load_base(source: Path, step: Step, learner: Learner) -> SegmentationModel:
     model = SegmentationModel.from_pretrained(folder)
     expected = ["background", *step.new_classes]
     if model.classes != expected:
-        raise TissError(f"--base {source}: its classes are {', '.join(model.classes)}, not {', '.join(expected)}")
+        raise TissError(
+            f"--base {source}: its classes are {', '.join(model.classes)}, not {', '.join(expected)}"
+        )
     wanted = learner.config.model
     if (model.architecture.encoder, model.architecture.decoder) != (wanted.encoder, wanted.decoder):
         raise TissError(
@@ -229,9 +257,13 @@ def check_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     there, here = to_mapping(read_config(folder)), to_mapping(config)
     different = _differences(there, here)
     if different:
-        raise TissError(f"--out {folder} holds another run (other {', '.join(different)}): choose another folder")
+        raise TissError(
+            f"--out {folder} holds another run (other {', '.join(different)}): choose another folder"
+        )
     if not resume:
-        raise TissError(f"--out {folder} holds this run already: add --resume to go on, or choose another folder")
+        raise TissError(
+            f"--out {folder} holds this run already: add --resume to go on, or choose another folder"
+        )
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
@@ -266,6 +298,8 @@ def _owned(folder: Path, is_main: bool) -> Iterator[None]:
         with Lease(folder / "lock"):
             yield
     except TissError:
-        if fresh and not any(next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")):
+        if fresh and not any(
+            next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")
+        ):
             shutil.rmtree(folder, ignore_errors=True)
         raise

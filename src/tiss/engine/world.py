@@ -73,5 +73,7 @@ def choose_device(name: str) -> str:
     if name not in available:
         raise TissError(f"--train.device takes auto, cpu, cuda or mps, not {name!r}")
     if not available[name]:
-        raise TissError(f"--train.device {name}: torch {torch.__version__} finds no such device here; take cpu")
+        raise TissError(
+            f"--train.device {name}: torch {torch.__version__} finds no such device here; take cpu"
+        )
     return name

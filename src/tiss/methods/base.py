@@ -30,7 +30,6 @@ from tiss.models.model import SegmentationModel
 from tiss.registry import Registry
 from tiss.scenarios.scenario import Step
 
-
 Batches = Callable[[], Iterable[Batch]]
 
 
@@ -48,7 +47,9 @@ class Method:
     joint: ClassVar[bool] = False  # learn every class in one step
     initialise: ClassVar[Initialise] = "random"  # new channels: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
-    capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: may become a CUDA graph
+    capturable: ClassVar[bool] = (
+        True  # losses() and targets() never wait for a value: may become a CUDA graph
+    )
     tuned: ClassVar[Mapping[str, Any]] = {}  # what it wants of the optimiser under --train.recipe tuned
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders that it goes with
     refusal: ClassVar[str] = "does not go with this encoder"  # why other families are refused

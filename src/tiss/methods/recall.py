@@ -29,7 +29,9 @@ from tiss.scenarios.scenario import Step
 
 @dataclass(frozen=True)
 class RecallSettings(Settings):
-    confidence: float = setting(0.7, "background takes the old model's label where it is this sure; unsure pixels are ignored")
+    confidence: float = setting(
+        0.7, "background takes the old model's label where it is this sure; unsure pixels are ignored"
+    )
     replay: float = setting(1.0, "weight of the cross-entropy of drawn features")
     samples: int = setting(64, "features drawn for each old class at every update")
     background: float = setting(4.0, "how many times as many are drawn for the background")
@@ -38,7 +40,9 @@ class RecallSettings(Settings):
     frozen: bool = setting(True, "the trunk stands still after step 0")
 
 
-@register_method("recall", "trunk frozen after step 0; confident pseudo-labels and drawn features of the old classes")
+@register_method(
+    "recall", "trunk frozen after step 0; confident pseudo-labels and drawn features of the old classes"
+)
 class Recall(Method):
     Settings = RecallSettings
     initialise = "background"
@@ -55,7 +59,9 @@ class Recall(Method):
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
         if model.architecture.head not in ("linear", "cosine"):
-            raise TissError(f"--method recall needs a head that reads single patches, not {model.architecture.head!r}")
+            raise TissError(
+                f"--method recall needs a head that reads single patches, not {model.architecture.head!r}"
+            )
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
@@ -92,7 +98,9 @@ class Recall(Method):
         known = self.counts.nonzero()[:, 0].tolist()
         drawn = [self._draw(index, many if index == BACKGROUND else some) for index in known]
         features = torch.cat(drawn).to(device)  # n × D
-        label = torch.cat([torch.full((len(part),), i) for i, part in zip(known, drawn, strict=True)]).to(device)
+        label = torch.cat([torch.full((len(part),), i) for i, part in zip(known, drawn, strict=True)]).to(
+            device
+        )
         with torch.autocast(device.type, enabled=False):
             logits = self.model.head(features.T[None, :, None, :])[0, :, 0].T.float()  # n × C
         log_total = torch.logsumexp(logits, dim=1)

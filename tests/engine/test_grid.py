@@ -1,0 +1,97 @@
+"""Grids: expansion, shared first steps, skipping, failures, commands that are ordinary runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tiss.cli.flags import parse_flags
+from tiss.cli.grid import GridOptions, load_table, tables, with_options
+from tiss.cli.main import main
+from tiss.cli.run import config_from, run_flags
+from tiss.config import to_mapping
+from tiss.engine.grid import command_of, expand, is_finished, plan, work
+from tiss.engine.progress import Reporter
+from tiss.errors import TissError
+
+
+@pytest.fixture
+def table(tiny_folder: Path) -> dict:
+    return {
+        "defaults": {
+            "data": {"name": "folder", "root": str(tiny_folder), "crop": 32},
+            "task": "2-2",
+            "model": {"encoder": "vit_micro_patch8"},
+            "train": {"recipe": "tuned", "epochs": 1, "batch": 4, "device": "cpu"},
+        },
+        "axes": {"method": ["ft", "mib", "tiss", "offline"]},
+        "seeds": [0, 1],
+    }
+
+
+def test_axes_are_combined_and_seeds_come_last(table: dict):
+    configs = expand(table)
+    assert [(c.method.name, c.seed) for c in configs[:3]] == [("ft", 0), ("ft", 1), ("mib", 0)]
+    with pytest.raises(TissError, match="unknown key 'run'"):
+        expand({"run": []})
+
+
+def test_equal_first_steps_are_shared_and_only_those(table: dict):
+    base = {(cell.config.method.name, cell.config.seed): cell.base for cell in plan(table)}
+    assert base["ft", 0] == base["mib", 0] is not None
+    assert base["ft", 0] != base["ft", 1]
+    assert base["tiss", 0] is None  # L_ct takes part in its step 0: nobody to share with
+    assert base["offline", 0] is None
+
+
+def test_a_grid_does_each_run_once_and_goes_on_past_a_failure(table: dict, tmp_path: Path):
+    table = {**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}, {"method": "mib"}]}
+    broken = {"method": "mib", "model": {"pretrained": str(tmp_path / "nothing.safetensors")}}
+    cells = plan({**table, "runs": [broken, *table["runs"]]})
+    state = work(cells, tmp_path / "grid", Reporter())
+    assert sorted(state.values()) == ["done", "done", "failed"]
+    done = [cell for cell in cells if state[cell.name] == "done"]
+    assert all(is_finished(cell.folder(tmp_path / "grid")) for cell in done)
+    shared = {(cell.folder(tmp_path / "grid") / "step-0" / "model.safetensors").read_bytes() for cell in done}
+    assert len(shared) == 1
+    times = [(cell.folder(tmp_path / "grid") / "metrics.jsonl").stat().st_mtime_ns for cell in done]
+    work(done, tmp_path / "grid", Reporter())
+    assert times == [(cell.folder(tmp_path / "grid") / "metrics.jsonl").stat().st_mtime_ns for cell in done]
+
+
+def test_commands_parse_back_to_the_same_run(table: dict):
+    for config in expand(table):
+        words = shlex.split(command_of(config))
+        assert words[:2] == ["tiss", "run"]
+        values, _, _ = parse_flags(words[2:], run_flags(config.method.name), {})
+        assert to_mapping(config_from(values)) == to_mapping(config)
+
+
+def test_every_table_of_the_paper_has_a_grid():
+    expected = {"voc", "ade", "ablation", "ade-base", "cityscapes", "swin"}
+    expected |= {f"{task}{setup}" for task in ("19-1", "15-5", "15-1") for setup in "do"}
+    assert set(tables()) == expected
+    for name in tables():
+        configs = expand(with_options(load_table(name), GridOptions(root="x", seeds=(0,))))
+        assert configs
+        assert all(config.data.root == "x" for config in configs)
+
+
+def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pytest.CaptureFixture[str]):
+    import yaml
+
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({**table, "seeds": [0], "axes": {"method": ["ft", "mib"]}}))
+    assert main(["grid", str(file), "--out", str(tmp_path / "grid"), "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3  # a shared first step and two runs
+    assert "--steps 1" in lines[0]
+    assert main(["grid", str(file), "--out", str(tmp_path / "grid")]) == 0
+    results = [json.loads(path.read_text()) for path in (tmp_path / "grid").glob("*/results.json")]
+    assert sorted(r["method"] for r in results) == ["ft", "mib"]
+    capsys.readouterr()
+    assert main(["grid", "15-1"]) == 2
+    assert "did you mean" in capsys.readouterr().err
