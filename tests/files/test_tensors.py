@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,19 @@ def test_limit_of_bytes(tmp_path: Path) -> None:
     files.write_tensors(tmp_path / "a", {"a": torch.zeros(100)})
     with pytest.raises(TissError, match="400 bytes of tensors, more than the 399"):
         files.read_tensors(tmp_path / "a", max_bytes=399)
+
+
+def test_file_of_holes_larger_than_memory(tmp_path: Path) -> None:
+    size = 1 << 42
+    path = craft(tmp_path / "a", {"a": entry([size], 0, size, "U8")})
+    try:
+        os.truncate(path, path.stat().st_size + size)
+    except OSError:
+        pytest.skip("this file system has no files of that size")
+    with pytest.raises(TissError, match=r"4,398,046,511,104 bytes of tensors, more than"):
+        files.read_tensors(path)
+    with pytest.raises(TissError, match="more than there is memory"):
+        files.read_tensors(path, max_bytes=1 << 50)
 
 
 def entry(shape: Any, begin: Any, end: Any, dtype: Any = "F32") -> dict[str, Any]:

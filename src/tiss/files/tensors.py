@@ -101,15 +101,17 @@ def read_tensors(
     """Tensors by name, in the file's order.
 
     With `expected` (name → shape, dtype; dtype None takes any) a file that differs is refused with a list of
-    what is missing, unexpected or of another shape, before anything is allocated.
+    what is missing, unexpected or of another shape, before anything is allocated. `max_bytes` None allows
+    what the machine's memory holds.
     """
     with open_regular(path) as file:
         header = _read_header(file, str(path))
         if expected is not None:
             _compare(header.entries, expected, str(path))
         total = sum(entry.end - entry.begin for entry in header.entries.values())
-        if max_bytes is not None and total > max_bytes:
-            raise TissError(f"{path}: {total:,} bytes of tensors, more than the {max_bytes:,} allowed")
+        allowed = _physical_memory() if max_bytes is None else max_bytes
+        if total > allowed:
+            raise TissError(f"{path}: {total:,} bytes of tensors, more than the {allowed:,} allowed")
         loaded = {name: _load(file, header, name, str(path)) for name in header.entries}
     return {name: tensor.to(device) for name, tensor in loaded.items()}
 
@@ -196,6 +198,13 @@ def _compare(
         raise TissError(f"{where}: does not fit this model; " + "; ".join(parts))
 
 
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError):  # a system that does not say
+        return 1 << 62
+
+
 def _by(shape: Shape) -> str:
     return "×".join(map(str, shape)) or "a single value"
 
@@ -221,7 +230,13 @@ def _load(file: BinaryIO, header: _Header, name: str, where: str) -> torch.Tenso
     import torch
 
     entry = header.entries[name]
-    tensor = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype))
+    try:
+        tensor = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype))
+    except (RuntimeError, MemoryError) as error:
+        size = entry.end - entry.begin
+        raise TissError(
+            f"{where}: {size:,} bytes for {name[:200]!r} are more than there is memory"
+        ) from error
     raw = _raw(tensor)
     file.seek(header.data_start + entry.begin)
     if len(raw) and file.readinto(raw) != len(raw):  # type: ignore[attr-defined]

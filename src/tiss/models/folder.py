@@ -92,6 +92,8 @@ def read_config(
         raise TissError(f"{path}: 'architecture' lacks a part: {error}") from error
     except TissError as error:
         raise TissError(f"{path}: {error}") from error
+    if not 1 <= architecture.image_size <= 1 << 20:
+        raise TissError(f"{path}: 'image_size' must be a number of pixels, not {architecture.image_size}")
     return architecture, classes, groups, rule, record
 
 

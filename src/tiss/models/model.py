@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,7 +166,7 @@ def padding(size: Sequence[int], stride: int) -> tuple[int, int, int, int]:
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    twice = sorted({name for name in classes if list(classes).count(name) > 1})
+    twice = sorted(name for name, times in Counter(classes).items() if times > 1)
     if twice:
         raise TissError(f"class {twice[0]!r} is named twice: every class needs a name of its own")
     if not classes:
