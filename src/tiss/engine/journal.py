@@ -27,6 +27,9 @@ class Journal:
     def rewind(self, size: int) -> None:
         """Drops metrics written after the checkpoint that a run resumes from."""
 
+    def restart(self, step: int) -> None:
+        """Drops metrics of `step`: an attempt at it was stopped before its first checkpoint."""
+
 
 class RunJournal(Journal):
     """Writes into a run folder, from the first process only."""
@@ -51,3 +54,18 @@ class RunJournal(Journal):
     def rewind(self, size: int) -> None:
         if self.world.is_main and self.size() > size:
             truncate_to(self.metrics, size)
+
+    def restart(self, step: int) -> None:
+        if not self.world.is_main or not self.metrics.exists():
+            return
+        kept = 0
+        with open(self.metrics, "rb") as lines:
+            for line in lines:
+                try:
+                    earlier = json.loads(line)["step"] < step
+                except (ValueError, KeyError, TypeError):  # a line that was cut off
+                    break
+                if not earlier:
+                    break
+                kept += len(line)
+        truncate_to(self.metrics, kept)

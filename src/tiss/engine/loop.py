@@ -135,6 +135,7 @@ def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Positi
         return found
     with training.world.autocast():
         training.method.prepare(training.model, training.teacher, training.loader.once)
+    training.journal.restart(training.step.index)
     return Position(training.step.index, 0)
 
 
