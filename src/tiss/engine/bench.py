@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -127,8 +128,7 @@ def time_row(
         update, batch = prepare_row(row, way, train, world)
         for _ in range(8):  # compilation, capture, clocks
             update(batch)
-        milliseconds = _median_time(lambda: update(batch), updates, world.device)
-    del update
+        milliseconds = _median_time(partial(update, batch), updates, world.device)
     rate = 1000 * row.batch / milliseconds
     share = gflop * rate / (limit * 1000) if limit else None
     return Timing(milliseconds, rate, peak[0] if peak else None, share)

@@ -251,7 +251,7 @@ def check_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / "config.yaml").exists():
-        if set(path.name for path in folder.iterdir() if not path.name.startswith(".")) <= {"lock"}:
+        if {path.name for path in folder.iterdir() if not path.name.startswith(".")} <= {"lock"}:
             return
         raise TissError(f"--out {folder} is not empty and no run folder: choose another")
     there, here = to_mapping(read_config(folder)), to_mapping(config)
