@@ -77,5 +77,12 @@ class Batch:
 DATASETS: Registry[type] = Registry(
     "data set",
     "datasets",
-    ("tiss.data.shapes", "tiss.data.voc", "tiss.data.ade20k", "tiss.data.cityscapes", "tiss.data.folder"),
+    (
+        "tiss.data.shapes",
+        "tiss.data.voc",
+        "tiss.data.ade20k",
+        "tiss.data.cityscapes",
+        "tiss.data.folder",
+        "tiss.data.huggingface",
+    ),
 )
