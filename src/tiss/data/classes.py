@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiss.data.base import IGNORE
 from tiss.data.images import Colour
+from tiss.data.index import check_labels
 from tiss.errors import TissError
 from tiss.files import read_json, read_text, read_yaml
 
@@ -114,3 +117,17 @@ def read_colours(path: Path) -> dict[str, Colour]:
             raise TissError(f"{path}, line {number}: name or colour stands twice")
         colours[name] = colour
     return colours
+
+
+def shift_labels(values: np.ndarray, where: str, classes: int) -> np.ndarray:
+    """Mask values of data without a background, where the first class has 0, as label numbers 1..K and 255.
+
+    Label 0 then stays free for "not a class yet".
+    """
+    try:
+        check_labels(np.bincount(values.ravel(), minlength=256), where, classes - 1)
+    except TissError as error:
+        raise TissError(
+            f"{error}; if 0 is the background, make it the first line of the class list"
+        ) from None
+    return np.where(values == IGNORE, values, values + np.uint8(1))

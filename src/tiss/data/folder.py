@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from tiss.data.base import DATASETS, IGNORE
-from tiss.data.classes import BACKGROUND_NAMES, MOST_CLASSES, ClassList, read_classes
+from tiss.data.classes import BACKGROUND_NAMES, MOST_CLASSES, ClassList, read_classes, shift_labels
 from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask
-from tiss.data.index import Pair, check_labels
+from tiss.data.index import Pair
 from tiss.data.paired import Listing, PairedDataset
 from tiss.errors import TissError
 
@@ -83,15 +83,7 @@ class Folder(PairedDataset):
         values = load_mask(path, self._map)
         if self.has_background:
             return values
-        # Without a background the first class has mask value 0, and label 0 stays free for "not a class yet".
-        count = len(self.classes)
-        try:
-            check_labels(np.bincount(values.ravel(), minlength=256), path, count - 1)
-        except TissError as error:
-            raise TissError(
-                f"{error}; if 0 is the background, make it the first line of the class list"
-            ) from None
-        return np.where(values == IGNORE, values, values + np.uint8(1))
+        return shift_labels(values, path, len(self.classes))
 
     def label_kind(self) -> str:
         return (

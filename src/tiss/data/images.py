@@ -6,6 +6,7 @@ its upper eight bits. Masks stay numbers: palette indices as they are, colours o
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Mapping
@@ -21,6 +22,20 @@ from tiss.errors import TissError
 Colour = tuple[int, int, int]
 PathLike = str | os.PathLike[str]
 
+
+class Blob(io.BytesIO):
+    """The bytes of an image that is no file of its own, with a name for errors."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(data)
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ImageSource = PathLike | Blob
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # whatever the name: others start programs
 MAX_PIXELS = (
@@ -31,18 +46,18 @@ _ORIENTATION = 0x0112
 _TAIL = 65536  # bytes searched for the end marker: cameras append previews after it
 
 
-def read_image(path: PathLike) -> Tensor:
+def read_image(path: ImageSource) -> Tensor:
     """The picture in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
     array = load_picture(path)
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
-def read_mask(path: PathLike, colours: Mapping[Colour, int] | None = None) -> Tensor:
+def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> Tensor:
     """The mask in `path` as uint8 label numbers, H × W; see `load_mask` for the rules."""
     return torch.from_numpy(load_mask(path, colours))
 
 
-def load_picture(path: PathLike) -> np.ndarray:
+def load_picture(path: ImageSource) -> np.ndarray:
     """As `read_image`, as a writable numpy array H × W × 3."""
     with _open(path) as image, _naming(path, "picture"):
         if image.mode in _SIXTEEN_BIT:
@@ -55,7 +70,7 @@ def load_picture(path: PathLike) -> np.ndarray:
         return np.array(turned.convert("RGB"))
 
 
-def load_mask(path: PathLike, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
+def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
     """Label numbers, uint8 H × W.
 
     Grey (8 or 16 bit), black-and-white and palette files hold the numbers themselves. With a colour map
@@ -79,7 +94,7 @@ def load_mask(path: PathLike, colours: Mapping[Colour, int] | None = None) -> np
         )
 
 
-def picture_size(path: PathLike) -> tuple[int, int]:
+def picture_size(path: ImageSource) -> tuple[int, int]:
     """Width and height of a picture after EXIF rotation, from its header alone."""
     with _open(path) as image, _naming(path, "picture"):
         width, height = image.size
@@ -106,7 +121,7 @@ def check_whole(path: PathLike) -> None:
 class _naming:  # noqa: N801 - reads as a phrase at its uses
     """Turns whatever a decoder raises into one line that names the file."""
 
-    def __init__(self, path: PathLike, what: str) -> None:
+    def __init__(self, path: ImageSource, what: str) -> None:
         self.path, self.what = path, what
 
     def __enter__(self) -> None:
@@ -120,10 +135,10 @@ class _naming:  # noqa: N801 - reads as a phrase at its uses
             ) from error
 
 
-def _open(path: PathLike) -> Image.Image:
+def _open(path: ImageSource) -> Image.Image:
     """An opened, not yet decoded image whose size is known to be bearable."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        if not isinstance(path, Blob) and not stat.S_ISREG(os.stat(path).st_mode):
             raise TissError(f"{path}: not a file")
         image = Image.open(path, formats=FORMATS)
     except FileNotFoundError:
@@ -151,7 +166,7 @@ def _orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _sixteen_bit(image: Image.Image, path: PathLike) -> np.ndarray:
+def _sixteen_bit(image: Image.Image, path: ImageSource) -> np.ndarray:
     turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
     values = np.array(turned).astype(np.int64)
     low, high = int(values.min()), int(values.max())
@@ -162,7 +177,7 @@ def _sixteen_bit(image: Image.Image, path: PathLike) -> np.ndarray:
     return np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
-def _as_labels(values: np.ndarray, path: PathLike) -> np.ndarray:
+def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
     if values.size and (int(values.min()) < 0 or int(values.max()) > 255):
         wrong = int(values.max()) if int(values.max()) > 255 else int(values.min())
         raise TissError(
@@ -171,7 +186,9 @@ def _as_labels(values: np.ndarray, path: PathLike) -> np.ndarray:
     return values.astype(np.uint8)
 
 
-def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int] | None, path: PathLike) -> np.ndarray:
+def _through_colours(
+    pixels: np.ndarray, colours: Mapping[Colour, int] | None, path: ImageSource
+) -> np.ndarray:
     """RGB pixels H × W × 3 → labels H × W."""
     if colours is None:
         if (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all():
@@ -192,7 +209,7 @@ def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int] | None, p
 
 
 def _through_palette(
-    indices: np.ndarray, image: Image.Image, colours: Mapping[Colour, int], path: PathLike
+    indices: np.ndarray, image: Image.Image, colours: Mapping[Colour, int], path: ImageSource
 ) -> np.ndarray:
     palette = np.array(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
     table = np.zeros(256, dtype=np.uint8)
@@ -205,7 +222,7 @@ def _through_palette(
     return table[indices]
 
 
-def _unknown_colour(path: PathLike, colour: tuple[int, ...], pixels: int) -> TissError:
+def _unknown_colour(path: ImageSource, colour: tuple[int, ...], pixels: int) -> TissError:
     named = " ".join(map(str, colour))
     return TissError(f"{path}: colour {named} ({pixels} pixels) is not in the colour map; add it there")
 

@@ -11,7 +11,7 @@ import hashlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class Entry:
     problem: str | None = None
 
 
-Scan = Callable[[Pair], Entry]
+Scan = Callable[[Any], Entry]
 LabelReader = Callable[[str], np.ndarray]
 
 
@@ -88,10 +88,11 @@ def check_labels(counts: np.ndarray, path: str, classes: int) -> None:
 
 
 def make_index(
-    file: Path | None, kind: str, pairs: dict[str, Pair], scan: Scan, what: str = "masks"
+    file: Path | None, kind: str, pairs: Mapping[str, Pair | int], scan: Scan, what: str = "masks"
 ) -> dict[str, Entry]:
     """The entry of every id in `pairs`, from the cache `file` where files are unchanged, else by `scan`.
 
+    A data set that is one table has row numbers instead of files, and `kind` names the table's contents.
     `kind` says how labels are read (colour map, label files): a cache of another kind is not used.
     """
     cached = _read_cache(file, kind) if file is not None else {}
@@ -176,7 +177,9 @@ def cache_file(name: str, split: str, root: Path) -> Path:
     return cache_folder() / "index" / f"{name}-{split}-{place}.json"
 
 
-def _signature(pair: Pair) -> list[int] | None:
+def _signature(pair: Pair | int) -> list[int] | None:
+    if isinstance(pair, int):
+        return []  # rows of a table: `kind` names its contents
     try:
         mask, image = os.stat(pair.mask), os.stat(pair.image)
     except OSError:

@@ -209,8 +209,7 @@ def test_supervisely_faults(tmp_path: Path) -> None:
     with pytest.raises(TissError, match="class 'bird' is not in meta"):
         read_supervisely(supervisely_project(tmp_path / "project", [{"classTitle": "bird"}]))
     (tmp_path / "project/one/img/a.jpg").unlink()
+    content = {"size": {"width": 1, "height": 1}, "objects": []}
+    (tmp_path / "project/one/ann/a.jpg.json").write_text(json.dumps(content))
     with pytest.raises(TissError, match=r"a\.jpg\.json: its picture"):
-        (tmp_path / "project/one/ann/a.jpg.json").write_text(
-            '{"size": {"width": 1, "height": 1}, "objects": []}'
-        )
         read_supervisely(tmp_path / "project")

@@ -59,7 +59,7 @@ def test_links(found: Found, tmp_path: Path) -> None:
 def test_faults(found: Found, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(TissError, match="--out .*already there"):
+    with pytest.raises(TissError, match=r"--out .*already there"):
         write_folder(found, tmp_path / "full", Options())
     with pytest.raises(TissError, match="--test-share"):
         write_folder(found, tmp_path / "out", Options(test_share=1.0))
