@@ -24,7 +24,7 @@ from tiss.errors import TissError
 from tiss.evaluation.evaluate import evaluate
 from tiss.evaluation.scores import Scores, scores_from_confusion
 from tiss.files import mark
-from tiss.methods.base import Method, build_method
+from tiss.methods.base import Method, build_method, check_pair
 from tiss.models.build import build_model
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Split, Step
@@ -111,6 +111,7 @@ class Learner:
                     f"step {step.index} needs the model of step {step.index - 1}: fit the steps in order"
                 )
             names = ["background", *step.new_classes]
+            check_pair(self.config.method, self.config.model)
             self.model = build_model(
                 self.config.model, names, self.config.data.crop, head=self.method.head, seed=self.config.seed
             )

@@ -43,13 +43,18 @@ def recipe_values(name: str, data: str, encoder: EncoderDefaults, method: type[M
     return paper | encoder.tuned | dict(method.tuned) if name == "tuned" else paper
 
 
+def default_encoder(config: RunConfig) -> str:
+    """The encoder where none is named: a small one for the embedded data set, else the paper's."""
+    return "vit_demo_patch8" if config.data.name == "shapes" else "vit_small_patch16_384"
+
+
 def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     """`config` with every `None` that a recipe, the data set or the encoder answers replaced by the answer."""
     embedded = config.data.name == "shapes"
     crop = config.data.crop or getattr(dataset, "default_crop", 512)
     scale = config.data.scale or ((0.8, 1.25) if embedded else (0.5, 2.0))
     data = replace(config.data, crop=crop, scale=scale)
-    encoder_name = config.model.encoder or ("vit_demo_patch8" if embedded else "vit_small_patch16_384")
+    encoder_name = config.model.encoder or default_encoder(config)
     encoder = encoder_defaults(encoder_name)
     model = replace(
         config.model,

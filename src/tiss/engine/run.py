@@ -18,7 +18,7 @@ from tiss.engine.environment import describe_environment
 from tiss.engine.journal import RunJournal
 from tiss.engine.learner import Learner
 from tiss.engine.progress import Reporter, TerminalReporter
-from tiss.engine.recipes import resolve
+from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
 from tiss.errors import TissError
 from tiss.files import (
@@ -33,7 +33,7 @@ from tiss.files import (
 )
 from tiss.files.reading import read_yaml
 from tiss.lock import Lease
-from tiss.methods.base import METHODS, settings_from
+from tiss.methods.base import METHODS, check_pair, settings_from
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Scenario, Step, load_scenario
 
@@ -195,6 +195,8 @@ def load_base(source: Path, step: Step, learner: Learner) -> SegmentationModel:
 
 def open_scenario(config: RunConfig, dataset: Dataset | None = None) -> tuple[RunConfig, Scenario]:
     """The scenario that a configuration asks for, and the configuration with every open setting answered."""
+    encoder = config.model.encoder or default_encoder(config)
+    check_pair(config.method, replace(config.model, encoder=encoder))
     scenario = load_scenario(
         config.data.name,
         root=config.data.root,

@@ -21,9 +21,10 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from tiss.config import from_mapping
+from tiss.config import ModelConfig, from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
+from tiss.models.build import from_architecture, resolve
 from tiss.models.contract import Need, Output
 from tiss.models.head import Initialise
 from tiss.models.model import SegmentationModel
@@ -138,6 +139,14 @@ def build_method(settings: Any, steps: int) -> Method:
     """The method that `settings` (or a name) belong to, for a scenario of so many steps."""
     settings = settings_from(settings)
     return METHODS.get(settings.name)(settings, steps)
+
+
+def check_pair(settings: Any, config: ModelConfig) -> None:
+    """Refuses a method and an architecture that do not go together, before any weight or picture is read."""
+    method = build_method(settings, steps=1)
+    architecture = resolve(config, head=method.head)
+    with torch.device("meta"):  # shapes only
+        method.check(from_architecture(architecture, ["background", "class"]))
 
 
 def all_sum(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
+from tiss.errors import TissError
 from tiss.losses import EntropyThresholds, cross_entropy, entropy_and_class, local_pod, pseudo_labels
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
 from tiss.methods.frozen_bn import freeze_statistics
@@ -140,6 +141,14 @@ class PLOPLong(PLOP):
     Settings = PLOPLongSettings
     head = "cosine"
     normalised = True
+
+    def check(self, model: SegmentationModel) -> None:
+        super().check(model)
+        if model.decoder.default_head not in ("linear", "cosine"):
+            raise TissError(
+                f"--method {self.name} has a cosine classifier, and --model.decoder {model.architecture.decoder} "
+                "brings a head of its own (take --method plop or another decoder)"
+            )
 
     def train_mode(self, model: nn.Module) -> None:
         super().train_mode(model)
