@@ -129,9 +129,14 @@ def _take_over(learner: Learner, folder: Path, step: Step) -> None:
     last = step_folder(folder, step.index - 1)
     learner.model = SegmentationModel.from_pretrained(last)
     learner.begin(step)
+    _load_method_state(learner, last)
+
+
+def _load_method_state(learner: Learner, folder: Path) -> None:
+    """Gives the method back what it kept at the end of the step in `folder`."""
     assert learner.method is not None
-    if (last / "method.safetensors").exists():
-        learner.method.load_state(read_tensors(last / "method.safetensors"))
+    if (folder / "method.safetensors").exists():
+        learner.method.load_state(read_tensors(folder / "method.safetensors"))
 
 
 def _finish_step(
@@ -189,7 +194,13 @@ def load_base(source: Path, step: Step, learner: Learner) -> SegmentationModel:
     learner.model = model
     learner.begin(step)
     assert learner.method is not None
+    if learner.method.head not in (None, model.architecture.head):
+        raise TissError(
+            f"--base {source}: its head is {model.architecture.head}, --method {learner.method.name} needs "
+            f"{learner.method.head}"
+        )
     learner.method.begin(step, model, learner.config.seed)
+    _load_method_state(learner, folder)
     return model
 
 
