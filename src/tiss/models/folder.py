@@ -29,6 +29,7 @@ def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any]
     if folder.is_dir() and not (folder / CONFIG).exists():
         write_model(model, folder, record)
         return
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as temporary:
         write_model(model, temporary, record)
 
