@@ -173,4 +173,5 @@ class _Moments:
         scale = spread.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-6)
         # few patches give a covariance without full rank: a hundredth of its mean variance keeps it factorable
         roots = torch.linalg.cholesky(spread + 0.01 * scale[:, None, None] * identity)
-        return means.float(), roots.float(), count.float()
+        # cholesky's result lies column by column; a product rounds otherwise than with the one read from a file
+        return means.float(), roots.float().contiguous(), count.float()
