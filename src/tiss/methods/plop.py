@@ -146,8 +146,8 @@ class PLOPLong(PLOP):
         super().check(model)
         if model.decoder.default_head not in ("linear", "cosine"):
             raise TissError(
-                f"--method {self.name} has a cosine classifier, and --model.decoder {model.architecture.decoder} "
-                "brings a head of its own (take --method plop or another decoder)"
+                f"--method {self.name} has a cosine classifier, but --model.decoder "
+                f"{model.architecture.decoder} brings its own head (take --method plop or another decoder)"
             )
 
     def train_mode(self, model: nn.Module) -> None:

@@ -1,0 +1,66 @@
+"""Every method on the ViT, every architecture with MiB and TISS, and (slow) every pair that is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.methods.tester import check_method
+from tests.methods.toy import ToyData, toy_config
+from tiss.engine.run import run_experiment
+from tiss.errors import TissError
+from tiss.methods.base import METHODS, check_pair
+
+BUILT_IN = [name for name in METHODS if METHODS.get(name).__module__.startswith("tiss.")]
+ARCHITECTURES: dict[str, tuple[str, str | None]] = {
+    "vit": ("vit_micro_patch8", None),
+    "segmenter": ("vit_micro_patch8", "mask"),
+    "deeplab": ("resnet_micro", None),
+    "deeplab+": ("resnet_micro", "deeplabv3plus"),
+}
+REFUSED = {
+    "vit": {"mib+frozenbn"},
+    "segmenter": {"mib+frozenbn", "ploplong", "recall"},
+    "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
+    "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
+}
+QUICK = {("vit", method) for method in BUILT_IN} | {(a, m) for a in ARCHITECTURES for m in ("mib", "tiss")}
+QUICK |= {("deeplab", "mib+frozenbn")}
+PAIRS = [
+    pytest.param(a, m, marks=() if (a, m) in QUICK else pytest.mark.slow, id=f"{a}-{m}")
+    for a in ARCHITECTURES
+    for m in BUILT_IN
+    if m not in REFUSED[a]
+]
+
+
+@pytest.mark.parametrize(("architecture", "method"), PAIRS)
+def test_every_pair(architecture: str, method: str, tmp_path: Path) -> None:
+    check_method(method, tmp_path, *ARCHITECTURES[architecture])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_matrix_of_refusals(architecture: str) -> None:
+    refused = {name for name in BUILT_IN if not fits(name, architecture)}
+    assert refused == REFUSED[architecture]
+
+
+def fits(method: str, architecture: str) -> bool:
+    config = toy_config(method, *ARCHITECTURES[architecture])
+    try:
+        check_pair(config.method, config.model)
+    except TissError as error:
+        return not str(error).startswith(f"--method {method}")  # the reason must name the flag
+    return True
+
+
+def test_a_refused_pair_reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: ToyData, root: str | None = None) -> None:
+        raise AssertionError("the data set was opened")
+
+    monkeypatch.setattr(ToyData, "__init__", load)
+    config = toy_config("tiss", "resnet_micro", out=str(tmp_path / "run"))
+    with pytest.raises(TissError, match="--method tiss contrasts patch tokens"):
+        run_experiment(config)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,209 @@
+"""One tester that every method passes on every architecture that it goes with."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tests.methods.toy import toy_config
+from tiss.config import RunConfig
+from tiss.engine import learner as learner_module
+from tiss.engine.learner import Learner
+from tiss.engine.progress import Bar, Reporter
+from tiss.engine.run import open_scenario, run_experiment
+from tiss.files import read_tensors
+from tiss.models.model import SegmentationModel
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass
+class Straight:
+    """What a run that was never stopped leaves behind, step by step."""
+
+    models: list[Tensors]
+    states: list[Tensors]
+    images: list[int]
+
+
+def check_method(
+    method: str, folder: Path, encoder: str = "vit_micro_patch8", decoder: str | None = None
+) -> None:
+    """Finite losses, frozen means frozen, save → load → same logits, resumed = straight, state survives."""
+    config = toy_config(method, encoder, decoder, out=str(folder / "run"))
+    straight = run_straight(config, folder / "saved")
+    check_promises(method, straight, config)
+    resume_until_done(config)
+    check_same(straight, Path(config.out or ""))
+    check_metrics(Path(config.out or ""))
+
+
+def run_straight(config: RunConfig, folder: Path) -> Straight:
+    """The steps one after another in Python, without a run folder."""
+    config, scenario = open_scenario(config)
+    learner = Learner(config=config, reporter=Reporter())
+    found = Straight([], [], [])
+    for step in scenario:
+        with watched_teachers() as teachers:
+            learner.fit(step)
+        for teacher, before in teachers:
+            assert_equal(dict(teacher.state_dict()), before)
+        assert learner.model is not None
+        assert learner.method is not None
+        assert len(learner.model.classes) == step.seen
+        check_saved(learner.model, folder / f"step-{step.index}")
+        found.models.append(copied(learner.model.state_dict()))
+        found.states.append(copied(learner.method.state()))
+        found.images.append(len(step.train))
+    return found
+
+
+@contextlib.contextmanager
+def watched_teachers() -> Iterator[list[tuple[SegmentationModel, Tensors]]]:
+    """Every teacher that is made meanwhile, with its weights as they were then."""
+    made: list[tuple[SegmentationModel, Tensors]] = []
+    original = learner_module.freeze_copy
+
+    def watch(model: SegmentationModel) -> SegmentationModel:
+        teacher = original(model)
+        made.append((teacher, copied(teacher.state_dict())))
+        return teacher
+
+    with mock.patch.object(learner_module, "freeze_copy", watch):
+        yield made
+
+
+def check_saved(model: SegmentationModel, folder: Path) -> None:
+    images = torch.randint(0, 256, (2, 3, 40, 24), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    model.save_pretrained(folder)
+    loaded = SegmentationModel.from_pretrained(folder)
+    with torch.no_grad():
+        assert torch.equal(loaded(images).logits, copy.deepcopy(model).eval()(images).logits)
+    assert (loaded.classes, loaded.groups, loaded.rule) == (model.classes, model.groups, model.rule)
+
+
+def check_promises(method: str, straight: Straight, config: RunConfig) -> None:
+    """What a method promises to hold is the same to the last bit after each step; the rest has moved."""
+    config, scenario = open_scenario(config)
+    learner = Learner(config=config, reporter=Reporter())
+    learner.begin(scenario[0])
+    assert learner.model is not None
+    held = PROMISES.get(method, lambda model, name: False)
+    fresh = copied(learner.model.state_dict())
+    assert any(not torch.equal(fresh[name], straight.models[0][name]) for name in fresh), (
+        "step 0 learned nothing"
+    )
+    for before, after in zip(straight.models, straight.models[1:], strict=False):
+        names = {name for name in before if held(learner.model, name)}
+        assert_equal({n: after[n] for n in names}, {n: before[n] for n in names})
+        moved = [n for n in after if n not in before or not torch.equal(before[n], after[n])]
+        assert moved, "a later step learned nothing"
+        if method not in PROMISES:
+            assert any("encoder" in name for name in moved), "the encoder stood still"
+    if method in STATEFUL:
+        assert all(set(state) == STATEFUL[method] for state in straight.states[1:])
+
+
+def in_batch_norm(model: SegmentationModel, name: str) -> bool:
+    return isinstance(model.get_submodule(name.rpartition(".")[0]), _BatchNorm)
+
+
+PROMISES: dict[str, Callable[[SegmentationModel, str], bool]] = {
+    "frozen": lambda model, name: True,
+    "recall": lambda model, name: name.startswith("body."),
+    "mib+frozenbn": in_batch_norm,
+    "ploplong": lambda model, name: (
+        in_batch_norm(model, name) and name.rpartition(".")[2].startswith("running")
+    ),
+}
+STATEFUL = {
+    "plop": {"thresholds"},
+    "ploplong": {"thresholds"},
+    "sdr": {"prototypes", "prototype_counts"},
+    "sdr+mib": {"prototypes", "prototype_counts"},
+    "recall": {"means", "roots", "counts"},
+}
+
+
+class Stopped(KeyboardInterrupt):
+    """The user's Ctrl-C."""
+
+
+class Impatient(Reporter):
+    """Stops a run after so many updates of one step."""
+
+    def __init__(self, step: int, updates: int) -> None:
+        self.title, self.left = f"step {step} ", updates
+
+    @contextlib.contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        yield _Fuse(self) if title.startswith(self.title) else _Fuse(None)
+
+
+class _Fuse:
+    def __init__(self, owner: Impatient | None) -> None:
+        self.owner = owner
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        if self.owner is not None:
+            self.owner.left -= count
+            if self.owner.left == 0:
+                raise Stopped
+
+
+def resume_until_done(config: RunConfig) -> None:
+    """Stopped within step 0, before the first checkpoint of step 1, after it, and at the end of step 2."""
+    stops = [(0, 3)] if open_scenario(config)[1].joined else [(0, 3), (1, 1), (1, 2), (2, 3)]
+    for number, (step, updates) in enumerate(stops):
+        stopped = False
+        try:
+            run_experiment(config, resume=number > 0, reporter=Impatient(step, updates))
+        except Stopped:
+            stopped = True
+        assert stopped, f"step {step} has fewer than {updates} updates"
+    results = run_experiment(config, resume=True, reporter=Reporter())
+    assert results["finished"]
+
+
+def check_same(straight: Straight, run: Path) -> None:
+    """Weights and method's state of every step, to the last bit."""
+    for index, (model, state) in enumerate(zip(straight.models, straight.states, strict=True)):
+        folder = run / f"step-{index}"
+        assert_equal(read_tensors(folder / "model.safetensors"), model)
+        kept = folder / "method.safetensors"
+        assert_equal(read_tensors(kept) if kept.exists() else {}, state)
+    assert not (run / "checkpoint").exists()
+
+
+def check_metrics(run: Path) -> None:
+    """Every update is there once, in order, with finite losses."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    places = [(line["step"], line["iteration"]) for line in lines]
+    assert places == sorted(set(places))
+    for line in lines:
+        assert line["losses"]
+        assert all(math.isfinite(value) for value in line["losses"].values()), line
+
+
+def copied(tensors: dict[str, Tensor]) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def assert_equal(found: Tensors, expected: Tensors) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def with_settings(config: RunConfig, **train: object) -> RunConfig:
+    return replace(config, train=replace(config.train, **train))  # type: ignore[arg-type]
