@@ -13,6 +13,7 @@ from torch import nn
 
 from tiss.config import TrainConfig
 from tiss.errors import TissError
+from tiss.models.syncbn import convert_sync_batch_norm
 
 
 class World:
@@ -44,9 +45,10 @@ class World:
             yield
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model for training: as it is, or with gradients averaged over the processes."""
+        """The model for training: as it is, or with gradients (and batch norms) shared by the processes."""
         if self.size == 1:
             return model
+        convert_sync_batch_norm(model)
         devices = [self.device] if self.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=devices)
 
