@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,16 @@ BUILT_IN = [name for name in METHODS if METHODS.get(name).__module__.startswith(
 ARCHITECTURES: dict[str, tuple[str, str | None]] = {
     "vit": ("vit_micro_patch8", None),
     "segmenter": ("vit_micro_patch8", "mask"),
+    "swin": ("swin_micro", None),
+    "segformer": ("mit_micro", None),
     "deeplab": ("resnet_micro", None),
     "deeplab+": ("resnet_micro", "deeplabv3plus"),
 }
 REFUSED = {
     "vit": {"mib+frozenbn"},
     "segmenter": {"mib+frozenbn", "ploplong", "recall"},
+    "swin": set(),
+    "segformer": set(),
     "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
     "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
 }
@@ -37,13 +42,20 @@ PAIRS = [
 
 @pytest.mark.parametrize(("architecture", "method"), PAIRS)
 def test_every_pair(architecture: str, method: str, tmp_path: Path) -> None:
+    skip_without_library(architecture)
     check_method(method, tmp_path, *ARCHITECTURES[architecture])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_matrix_of_refusals(architecture: str) -> None:
+    skip_without_library(architecture)
     refused = {name for name in BUILT_IN if not fits(name, architecture)}
     assert refused == REFUSED[architecture]
+
+
+def skip_without_library(architecture: str) -> None:
+    if architecture == "swin" and find_spec("timm") is None:
+        pytest.skip("Swin comes from timm")
 
 
 def fits(method: str, architecture: str) -> bool:

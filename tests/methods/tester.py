@@ -17,7 +17,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tests.methods.toy import toy_config
 from tiss.config import RunConfig
-from tiss.engine import learner as learner_module
 from tiss.engine.learner import Learner
 from tiss.engine.progress import Bar, Reporter
 from tiss.engine.run import open_scenario, run_experiment
@@ -70,17 +69,19 @@ def run_straight(config: RunConfig, folder: Path) -> Straight:
 
 @contextlib.contextmanager
 def watched_teachers() -> Iterator[list[tuple[SegmentationModel, Tensors]]]:
-    """Every teacher that is made meanwhile, with its weights as they were then."""
-    made: list[tuple[SegmentationModel, Tensors]] = []
-    original = learner_module.freeze_copy
+    """Every teacher that is used meanwhile, with its weights as they were at the start."""
+    used: list[tuple[SegmentationModel, Tensors]] = []
+    original = Learner._make_teacher
 
-    def watch(model: SegmentationModel) -> SegmentationModel:
-        teacher = original(model)
-        made.append((teacher, copied(teacher.state_dict())))
+    def watch(learner: Learner) -> SegmentationModel:
+        teacher = original(learner)
+        assert learner.model is not None
+        assert_equal(copied(teacher.state_dict()), copied(learner.model.state_dict()))
+        used.append((teacher, copied(teacher.state_dict())))
         return teacher
 
-    with mock.patch.object(learner_module, "freeze_copy", watch):
-        yield made
+    with mock.patch.object(Learner, "_make_teacher", watch):
+        yield used
 
 
 def check_saved(model: SegmentationModel, folder: Path) -> None:
