@@ -111,6 +111,9 @@ class Encoder(nn.Module):
         """A published checkpoint's tensors under this encoder's names; override where they differ."""
         return tensors
 
+    def lay_out(self, height: int, width: int) -> None:
+        """Makes ready for pictures of one size for good, e.g. before an export; most have nothing to do."""
+
     def run_block(self, block: nn.Module, *inputs: Tensor) -> Tensor:
         """Runs one block, recomputed in the backward pass where checkpointing is on."""
         if self.checkpointing and self.training and torch.is_grad_enabled():

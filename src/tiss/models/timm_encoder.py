@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tiss.errors import TissError
 from tiss.models.contract import Need
@@ -73,6 +73,7 @@ class TimmEncoder(Encoder):
     """
 
     network: Any
+    _checkpointing = False
 
     def __init__(self, name: str, options: EncoderOptions) -> None:
         super().__init__()
@@ -93,8 +94,20 @@ class TimmEncoder(Encoder):
         self.pyramid = levels[-1:] if plain else tuple(level for level in levels if level.stride >= 4)
         self.default_decoder = "linear" if plain else "deeplabv3"
         network.prune_intermediate_layers(self.depth, prune_norm=False, prune_head=True)
+        if hasattr(network, "head"):  # what pruning leaves of it would wait for gradients that never come
+            network.head = nn.Identity()
         self.network = network
         self.take_configuration(network.pretrained_cfg)
+
+    @property
+    def checkpointing(self) -> bool:
+        """Recompute blocks in the backward pass; the network does it itself."""
+        return self._checkpointing
+
+    @checkpointing.setter
+    def checkpointing(self, value: bool) -> None:
+        self._checkpointing = value
+        self.network.set_grad_checkpointing(value)
 
     def take_configuration(self, configuration: dict[str, Any]) -> None:
         self.mean, self.std = tuple(configuration["mean"]), tuple(configuration["std"])

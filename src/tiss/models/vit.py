@@ -151,7 +151,7 @@ class VisionTransformer(Encoder):
 
     @torch.no_grad()
     def lay_out(self, height: int, width: int) -> None:
-        """Resizes the positions for good to pictures of this size (padded), e.g. before an export."""
+        """Resizes the positions for good: an exported graph then holds them as they are."""
         grid = (-(-height // self.stride), -(-width // self.stride))
         self.pos_embed = nn.Parameter(
             self.positions(grid).clone(), requires_grad=self.pos_embed.requires_grad

@@ -1,0 +1,87 @@
+"""Compiled and exported forward passes: one graph, no compilation again after growth, ONNX numbers."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from tests.models.tester import Pixels, make_model, pictures
+from tiss.models.timm_encoder import knows
+
+PAIRS = [
+    ("vit_micro_patch8", "linear"),
+    ("vit_micro_patch8", "mask"),
+    ("resnet_micro", "deeplabv3"),
+    ("resnet_micro", "deeplabv3plus"),
+    ("mit_micro", "mlp"),
+    ("swin_micro", "mlp"),
+]
+
+
+def skip_without_timm(encoder: str) -> None:
+    if encoder.startswith("swin") and not knows("resnet18"):
+        pytest.skip("timm is not installed")
+
+
+def test_growth_does_not_compile_the_body_again() -> None:
+    torch._dynamo.reset()
+    model = make_model("vit_micro_patch8", crop=32).eval()
+    counter = CompileCounter()
+    model.body.compile(backend=counter, fullgraph=True)
+    model(pictures(2, 32, 32), (0, -1))
+    assert counter.frame_count == 1
+    assert not any(name.count("_orig_mod") for name in model.state_dict())
+    model.grow(["horse", "cow"], "background")
+    assert model(pictures(2, 32, 32), (0, -1)).logits.shape[1] == 5
+    assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+def test_compiles_whole_with_gradients(encoder: str, decoder: str) -> None:
+    skip_without_timm(encoder)
+    torch._dynamo.reset()
+    model = make_model(encoder, decoder)
+    images = pictures(2, 64, 64)
+    needs = (0, -1, "decoder")
+    plain = model(images, needs)
+    plain.logits.square().mean().backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    output = compiled(images, needs)
+    output.logits.square().mean().backward()
+    torch.testing.assert_close(output.logits, plain.logits, atol=1e-5, rtol=1e-4)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+def test_onnx(encoder: str, decoder: str, tmp_path: Path) -> None:
+    """The exported file gives the model's numbers, for batches of another size too."""
+    skip_without_timm(encoder)
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = make_model(encoder, decoder).eval()
+    model.grow(["horse"], "background")
+    model.encoder.lay_out(40, 72)
+    wrapped = Pixels(model)
+    images = pictures(2, 40, 72)
+    path = str(tmp_path / "model.onnx")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        batch = torch.export.Dim("batch", min=1, max=64)
+        torch.onnx.export(
+            wrapped, (images,), path, dynamo=True, dynamic_shapes=({0: batch},), input_names=["images"]
+        )
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for count in (1, 3):
+        more = pictures(count, 40, 72, seed=count)
+        (ours,) = session.run(None, {"images": more.numpy()})
+        np.testing.assert_allclose(ours, wrapped(more).detach().numpy(), atol=2e-5, rtol=1e-4)
