@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 from tests.models.tester import check_architecture
 from tiss.errors import TissError
-from tiss.models import ENCODERS, EncoderOptions, encoder_defaults
+from tiss.files import write_tensors
+from tiss.models import ENCODERS, EncoderOptions, encoder_defaults, list_encoders, load_pretrained
 from tiss.models.encoder import make_encoder
-from tiss.models.timm_encoder import knows
+from tiss.models.timm_encoder import import_timm, knows
 
 if not knows("resnet18"):
     pytest.skip("timm is not installed", allow_module_level=True)
@@ -61,6 +63,35 @@ def test_any_encoder_of_timm(name: str) -> None:
 @pytest.mark.parametrize("name", ["convnext_atto", "pvt_v2_b0", "eva02_tiny_patch14_224", "regnetx_002"])
 def test_any_encoder_of_timm_is_whole(name: str, tmp_path: Path) -> None:
     check_architecture(name, None, tmp_path, crop=56 if "patch14" in name else 64)
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "swin_tiny_patch4_window7_224", "eva02_tiny_patch14_224"])
+def test_published_files_load_strictly(name: str, tmp_path: Path) -> None:
+    """A file as timm publishes it, classifier and all, gives timm's features."""
+    torch.manual_seed(0)
+    published = import_timm().create_model(name, num_classes=3).eval()
+    write_tensors(tmp_path / "model.safetensors", published.state_dict())
+    encoder = make_encoder(name, EncoderOptions()).eval()
+    load_pretrained(encoder, str(tmp_path / "model.safetensors"))
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        expected = published.forward_intermediates(images, intermediates_only=True, output_fmt="NCHW")
+        (first,) = encoder(images, (0 if name != "swin_tiny_patch4_window7_224" else 1,))[1]
+    torch.testing.assert_close(first, expected[0])
+
+
+def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its encoders are left out of the list, and asking for one says what to install."""
+    monkeypatch.setitem(sys.modules, "timm", None)
+    import_timm.cache_clear()
+    try:
+        names = [info.name for info in list_encoders()]
+        assert "swin_micro" not in names
+        assert {"vit_small_patch16_384", "mit_b0", "resnet50", "resnet101_os8"} <= set(names)
+        with pytest.raises(TissError, match=r"pip install 'tiss\[timm\]'"):
+            make_encoder("swin_micro", EncoderOptions())
+    finally:
+        import_timm.cache_clear()
 
 
 def test_family_and_defaults() -> None:

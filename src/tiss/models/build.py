@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from tiss.chance import seed_of
 from tiss.config import ModelConfig
 from tiss.errors import TissError
 from tiss.models.decoder import DECODERS
-from tiss.models.encoder import ENCODERS, EncoderOptions, Family, make_encoder, outline
+from tiss.models.encoder import ENCODERS, EncoderOptions, Family, MissingPackageError, make_encoder, outline
 from tiss.models.model import Architecture, Rule, SegmentationModel
 from tiss.models.pretrained import load_pretrained
 
@@ -94,5 +95,9 @@ def describe_encoder(name: str) -> EncoderInfo:
 
 
 def list_encoders() -> list[EncoderInfo]:
-    """Every registered encoder, sorted by name."""
-    return [describe_encoder(name) for name in ENCODERS]
+    """Every registered encoder, sorted by name; without timm, those that need it are left out."""
+    found = []
+    for name in ENCODERS:
+        with suppress(MissingPackageError):
+            found.append(describe_encoder(name))
+    return found

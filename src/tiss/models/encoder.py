@@ -56,6 +56,10 @@ class EncoderOptions:
     drop_path: float = 0.0
 
 
+class MissingPackageError(TissError):
+    """An encoder needs a package that is not installed."""
+
+
 class Encoder(nn.Module):
     """Base of all encoders; a new one sets these attributes and writes `forward`."""
 

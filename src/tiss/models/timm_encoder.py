@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tiss.errors import TissError
 from tiss.models.contract import Need
-from tiss.models.encoder import Encoder, EncoderOptions, Level, Tuned
+from tiss.models.encoder import Encoder, EncoderOptions, Level, MissingPackageError, Tuned
 
 SWIN_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
 
@@ -25,7 +25,7 @@ def import_timm() -> ModuleType:
     try:
         import timm
     except ImportError as error:
-        raise TissError(f"this encoder needs timm: pip install 'tiss[timm]' ({error})") from error
+        raise MissingPackageError(f"this encoder needs timm: pip install 'tiss[timm]' ({error})") from error
     return timm
 
 
@@ -46,7 +46,7 @@ def knows(name: str) -> bool:
     """Whether timm is there and has a model of that name."""
     try:
         timm = import_timm()
-    except TissError:
+    except MissingPackageError:
         return False
     return bool(timm.is_model(name))
 
