@@ -115,6 +115,14 @@ def test_write_into_a_missing_folder_is_one_line(tmp_path: Path) -> None:
         pass
 
 
+def test_make_folder(tmp_path: Path) -> None:
+    assert files.make_folder(tmp_path / "a" / "b").is_dir()
+    assert files.make_folder(tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TissError, match=r"cannot write .*file/c"):
+        files.make_folder(tmp_path / "file" / "c")
+
+
 def test_folder_is_replaced_or_left_alone(tmp_path: Path) -> None:
     place = tmp_path / "step-0"
     with files.atomic_folder(place) as folder:

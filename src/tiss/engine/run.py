@@ -31,6 +31,7 @@ from tiss.files import (
     write_tensors,
     write_text,
 )
+from tiss.files.atomic import make_folder
 from tiss.files.reading import read_yaml
 from tiss.lock import Lease
 from tiss.methods.base import METHODS, check_pair, settings_from
@@ -306,13 +307,13 @@ def _owned(folder: Path, is_main: bool) -> Iterator[None]:
         yield
         return
     fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with Lease(folder / "lock"):
+    make_folder(folder)
+    with Lease(folder / "lock"):  # the folder is only ours to remove while we hold it
+        try:
             yield
-    except TissError:
-        if fresh and not any(
-            next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")
-        ):
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+        except TissError:
+            if fresh and not any(
+                next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")
+            ):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise

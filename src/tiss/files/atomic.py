@@ -52,6 +52,13 @@ def explained(path: str | os.PathLike[str]) -> Iterator[None]:
         raise TissError(f"cannot write {path}: {reason}") from error
 
 
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder `path`, made with its parents where it is not there."""
+    with explained(path):
+        os.makedirs(path, exist_ok=True)
+    return Path(path)
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes `data` to `path`, whole or not at all."""
     write_chunks(path, [data])
