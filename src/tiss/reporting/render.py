@@ -211,8 +211,9 @@ def to_html(table: Table) -> str:
     )
     lines += [_html_row(row, index, ranked) for index, row in enumerate(table.rows)]
     lines.append("</tbody></table></div>")
-    notes = [MARKED.capitalize() + "."] if ranked else []
-    lines += [f'<p class="note">{html.escape(note)}</p>' for note in (*notes, *table.notes)]
+    notes = ([MARKED.capitalize() + "."] if ranked else []) + list(table.notes)
+    if notes:
+        lines.append(f'<p class="note">{html.escape(" ".join(notes))}</p>')
     return "\n".join(lines)
 
 

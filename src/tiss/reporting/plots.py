@@ -1,0 +1,216 @@
+"""Figures from finished runs: `save_figure` writes them to files, `inline_svg` puts them into a page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tiss.reporting.colours import method_styles
+from tiss.reporting.runs import Experiment, Series
+from tiss.reporting.tables import averages_of, class_figure, figure
+
+INK = "#161616"  # all text and axes; an inline SVG replaces it by the page's own text colour
+GRID = "#8f8f8f"
+
+
+def style() -> AbstractContextManager[None]:
+    """Settings for one figure: plain axes, text kept as text, transparent ground."""
+    return matplotlib.rc_context(
+        {
+            "font.size": 9,
+            "font.family": "sans-serif",
+            "svg.fonttype": "none",
+            "text.color": INK,
+            "axes.labelcolor": INK,
+            "axes.edgecolor": INK,
+            "axes.titlesize": 10,
+            "axes.titleweight": "bold",
+            "xtick.color": INK,
+            "ytick.color": INK,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.color": GRID,
+            "grid.alpha": 0.25,
+            "axes.facecolor": "none",
+            "figure.facecolor": "none",
+            "legend.frameon": False,
+            "lines.linewidth": 1.8,
+            "lines.markersize": 5,
+        }
+    )
+
+
+def save_figure(drawn: Figure, path: Path) -> Path:
+    """Writes a figure; the suffix (.svg, .png, .pdf) decides how. The ground is white, for print."""
+    drawn.savefig(path, facecolor="white", dpi=200, bbox_inches="tight", metadata=_undated(path.suffix))
+    return path
+
+
+def _undated(suffix: str) -> dict[str, None]:
+    """No date in the file: the same figures give the same bytes."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+
+
+def inline_svg(drawn: Figure, name: str) -> str:
+    """The figure as an <svg> element that takes its text colour from the page; `name` keeps ids apart."""
+    stream = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        drawn.savefig(stream, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :].replace(INK, "currentColor")
+
+
+def miou_over_steps(
+    experiment: Experiment, parts: Sequence[str] = ("old", "new", "all"), average: str | None = None
+) -> Figure:
+    """mIoU of old, new and all classes step by step, one line a method, ± deviation over seeds."""
+    average = average or averages_of(experiment)[0]
+    titles = {
+        "old": f"old: the {len(experiment.groups[0])} classes of step 0",
+        "new": "new: classes added since",
+        "all": "all classes seen so far",
+    }
+    with style():
+        drawn = Figure(figsize=(3.1 * len(parts) + 0.6, 2.7), layout="constrained")
+        axes = drawn.subplots(1, len(parts), sharey=True, squeeze=False)[0]
+        for axis, part in zip(axes, parts, strict=True):
+            _draw_lines(axis, experiment, part, average)
+            axis.set_title(titles[part])
+            axis.set_xlabel("step")
+        axes[0].set_ylabel("mIoU in %, " + average.replace("_", " "))
+        axes[0].set_ylim(bottom=0)
+        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return drawn
+
+
+def _draw_lines(axis: Axes, experiment: Experiment, part: str, average: str) -> None:
+    last = len(experiment.groups) - 1
+    styles = method_styles([series.method for series in experiment.series])
+    for series, (colour, marker) in zip(experiment.series, styles, strict=True):
+        if series.at_once:
+            value = series.value(0, figure(part, average))
+            level = np.nan if value is None else value.mean
+            axis.plot(
+                [0, last], [level, level], ls=(0, (4, 2)), color=colour, label=f"{series.label} (all at once)"
+            )
+            continue
+        values = [series.value(step, figure(part, average)) for step in range(series.steps)]
+        means = np.array([np.nan if value is None else value.mean for value in values])
+        spread = np.array([0 if value is None else value.deviation or 0 for value in values])
+        steps = np.arange(len(means))
+        axis.plot(steps, means, color=colour, marker=marker, label=series.label)
+        if spread.any():
+            axis.fill_between(steps, means - spread, means + spread, color=colour, alpha=0.18, lw=0)
+    axis.set_xticks(range(last + 1))
+    axis.set_xlim(-0.15, last + 0.15)
+
+
+def heat_map(
+    values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, low: float, high: float, label: str
+) -> Figure:
+    """Figures as colours and numbers, rows × columns; cividis, which colour-blind readers see alike."""
+    with style():
+        drawn = Figure(figsize=(1.3 + 0.46 * len(columns), 1.1 + 0.3 * len(rows)), layout="constrained")
+        axis = drawn.subplots()
+        _draw_map(axis, values, rows, columns, low, high)
+        drawn.colorbar(axis.images[0], ax=axis, label=label, fraction=0.04, pad=0.015)
+    return drawn
+
+
+def _draw_map(
+    axis: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], low: float, high: float
+) -> None:
+    axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
+    axis.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
+    axis.set_yticks(range(len(rows)), rows)
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    if values.size > 600:
+        return  # numbers would not be legible
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            dark = value < (low + high) / 2
+            axis.text(
+                column,
+                row,
+                f"{value:.0f}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if dark else "black",
+            )
+
+
+def _table_of(
+    experiment: Experiment, names: Sequence[str], get: Callable[[Series, str], float | None]
+) -> np.ndarray:
+    rows = [[get(series, name) for name in names] for series in experiment.series]
+    return np.array([[np.nan if value is None else value for value in row] for row in rows], float)
+
+
+def class_map(experiment: Experiment) -> Figure:
+    """IoU of every class after the last step, one row a method."""
+    names = experiment.classes if experiment.has_background else experiment.classes[1:]
+
+    def get(series: Series, name: str) -> float | None:
+        value = series.value(-1, class_figure(name))
+        return None if value is None else value.mean
+
+    labels = [series.label for series in experiment.series]
+    return heat_map(_table_of(experiment, names, get), labels, names, low=0, high=100, label="IoU in %")
+
+
+def forgetting_map(experiment: Experiment) -> Figure | None:
+    """Points each class lost since its best step, one row a method; None where nothing could be lost."""
+    names = [experiment.classes[channel] for group in experiment.groups[:-1] for channel in group]
+    kept = [series for series in experiment.series if series.steps > 1]
+    if not names or not kept:
+        return None
+
+    def get(series: Series, name: str) -> float | None:
+        value = series.forgetting(name)
+        return None if value is None else value.mean
+
+    values = np.array([[np.nan if (v := get(s, n)) is None else v for n in names] for s in kept], float)
+    labels = [series.label for series in kept]
+    return heat_map(values, labels, names, low=0, high=100, label="points lost")
+
+
+def group_confusion(matrix: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
+    """Where the pixels of background, step 0, step 1, … went: shares in % of the true group, rows true.
+
+    The diagonal of a group counts its pixels that got a class of the same group, right or wrong.
+    """
+    parts = [[0], *([channel for channel in group if channel < len(matrix)] for group in groups)]
+    parts = [part for part in parts if part]
+    counts = np.array([[matrix[np.ix_(true, guess)].sum() for guess in parts] for true in parts], float)
+    total = counts.sum(1, keepdims=True)
+    return np.divide(100 * counts, total, out=np.full_like(counts, np.nan), where=total > 0)
+
+
+def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[Sequence[int]]) -> Figure:
+    """Confusion between background, old and new classes after the last step, one map a method."""
+    names = ["background", *(f"step {index}" for index in range(len(groups)))]
+    with style():
+        size = 0.42 * len(names) + 0.9
+        columns = min(4, len(matrices))
+        lines = -(-len(matrices) // columns)
+        drawn = Figure(figsize=(size * columns + 0.5, size * lines + 0.3), layout="constrained")
+        axes = drawn.subplots(lines, columns, squeeze=False)
+        for axis, (label, matrix) in zip(axes.flat, matrices, strict=False):
+            _draw_map(axis, group_confusion(matrix, groups), names, names, 0, 100)
+            axis.set_title(label)
+        for axis in axes.flat[len(matrices) :]:
+            axis.set_visible(False)
+        for line in axes:
+            line[0].set_ylabel("true")
+    return drawn

@@ -1,0 +1,89 @@
+"""Pictures that tell the story, and each method's masks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.reporting.fakes import folder, results
+from tiss.config import ModelConfig
+from tiss.data.shapes import Shapes
+from tiss.models.build import build_model
+from tiss.models.model import SegmentationModel
+from tiss.palette import class_colours
+from tiss.reporting.colours import channel_colours
+from tiss.reporting.gallery import Gallery, choose_pictures, collect_gallery, gallery_figure
+from tiss.reporting.runs import experiments, load_results
+from tiss.scenarios.scenario import Scenario, load_scenario
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return load_scenario(Shapes(train=80, test=60))
+
+
+def test_pictures_mix_old_and_new_and_cover_the_classes(scenario: Scenario) -> None:
+    chosen = choose_pictures(scenario[-1].test, scenario.groups, 5)
+    assert chosen == choose_pictures(scenario[-1].test, scenario.groups, 5)
+    assert len(set(chosen)) == 5
+    present = scenario.dataset.classes_present("test")
+    for id in chosen[:3]:
+        assert present[id] & {1, 2, 3, 4}
+        assert present[id] & {5, 6, 7, 8}
+    assert len(frozenset().union(*(present[id] for id in chosen))) >= 7
+
+
+def test_colours_belong_to_classes_not_to_channels(scenario: Scenario) -> None:
+    turned = load_scenario(scenario.dataset, order="8,7,6,5,4,3,2,1")
+    plain = dict(zip(scenario.classes, channel_colours(scenario), strict=True))
+    assert dict(zip(turned.classes, channel_colours(turned), strict=True)) == plain
+    assert channel_colours(scenario) == class_colours(9)
+
+
+def demo_model(classes: list[str]) -> SegmentationModel:
+    return build_model(
+        ModelConfig(encoder="vit_demo_patch8", decoder="linear", image_size=64), classes, 64, seed=0
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, scenario: Scenario) -> list[Path]:
+    """A run of three steps and one that learns all at once, with untrained models."""
+    root = tmp_path_factory.mktemp("runs")
+    paths = [folder(root, results(method)) for method in ("tiss", "offline")]
+    model = demo_model(list(scenario[0].classes))
+    for step in scenario:
+        if step.index:
+            model.grow(step.new_classes, initialise="random")
+        model.save_pretrained(paths[0] / f"step-{step.index}")
+    demo_model(list(scenario.classes)).save_pretrained(paths[1] / "step-0")
+    return paths
+
+
+def test_masks_of_each_method_after_each_step(runs: list[Path]) -> None:
+    (experiment,) = experiments(load_results(runs))
+    gallery = collect_gallery(experiment, count=2)
+    assert gallery is not None
+    assert len(gallery.ids) == len(gallery.images) == len(gallery.truth) == 2
+    assert gallery.images[0].shape == (64, 64, 3)
+    assert list(gallery.masks) == ["TISS", "offline"]
+    for step, masks in enumerate(gallery.masks["TISS"]):
+        assert masks is not None
+        assert max(int(mask.max()) for mask in masks) <= (4, 6, 8)[step]
+    assert [masks is None for masks in gallery.masks["offline"]] == [True, True, False]
+    painted = gallery.paint(gallery.truth[0])
+    inside = gallery.truth[0] == 255
+    assert (painted[inside] == 200).all()
+    drawn = gallery_figure(gallery, 0)
+    assert sum(len(axis.images) for axis in drawn.axes) == 2 + 3 + 1
+
+
+def test_without_models_there_is_no_gallery() -> None:
+    assert collect_gallery(experiments(load_results([results()]))[0]) is None
+
+
+def test_paint_gives_channels_their_colours() -> None:
+    gallery = Gallery((), (), (), {}, ("background", "cat"), ((1,),), ((1, 2, 3), (4, 5, 6)))
+    np.testing.assert_array_equal(gallery.paint(np.array([[0, 1]], np.uint8)), [[[1, 2, 3], [4, 5, 6]]])
