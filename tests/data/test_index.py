@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -149,3 +152,24 @@ def test_a_data_set_keeps_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Folder(str(root)).classes_present("train")
     monkeypatch.setattr(Folder, "read_label", lambda self, path: pytest.fail("read again"))
     assert Folder(str(root)).classes_present("train")["a"] == {1}
+
+
+def _slow_scan(pair: Pair, log: Path) -> Entry:
+    time.sleep(0.05)
+    with open(log, "a") as file:
+        file.write(f"{pair.mask}\n")
+    return scan_pair(pair, load_mask, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_of_many_processes_one_makes_the_index(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("fork")
+    arguments = (tmp_path / "cache" / "x.json", "k", pairs, partial(_slow_scan, log=log))
+    processes = [context.Process(target=make_index, args=arguments) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert len(log.read_text().splitlines()) == len(pairs)

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ import numpy as np
 from tiss.data.images import check_whole, load_picture, picture_size
 from tiss.errors import TissError
 from tiss.files import read_json, write_json
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: each process then makes the index for itself
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 _CACHE_BYTES = 1 << 29  # a million entries; written by this module, so only a mistake is larger
@@ -48,6 +54,7 @@ class Entry:
 
 
 Scan = Callable[[Any], Entry]
+Signature = list[int] | None  # sizes and times of the two files; None if one is missing
 LabelReader = Callable[[str], np.ndarray]
 
 
@@ -95,23 +102,53 @@ def make_index(
     A data set that is one table has row numbers instead of files, and `kind` names the table's contents.
     `kind` says how labels are read (colour map, label files): a cache of another kind is not used.
     """
-    cached = _read_cache(file, kind) if file is not None else {}
     signatures = {id: _signature(pair) for id, pair in pairs.items()}
-    entries: dict[str, Entry] = {}
-    todo: list[str] = []
+    entries = _known(file, kind, signatures)
+    if len(entries) < len(pairs):
+        with _only_one(file) as waited:
+            if waited:  # another process may have made it meanwhile
+                entries = _known(file, kind, signatures)
+            todo = [id for id in pairs if id not in entries]
+            scanned = parallel_map(scan, [pairs[id] for id in todo], f"Reading {what}")
+            entries.update(zip(todo, scanned, strict=True))
+            if todo and file is not None:
+                _write_cache(file, kind, entries, signatures)
+    return {id: entries[id] for id in pairs}
+
+
+def _known(file: Path | None, kind: str, signatures: Mapping[str, Signature]) -> dict[str, Entry]:
+    """Entries of the cache whose files are as they were."""
+    cached = _read_cache(file, kind) if file is not None else {}
+    entries = {}
     for id, signature in signatures.items():
         found = cached.get(id)
         if found is not None and signature is not None and found[0] == signature:
             flat = found[3]
             entries[id] = Entry(dict(zip(flat[::2], flat[1::2], strict=True)), found[1], found[2])
-        else:
-            todo.append(id)
-    if todo:
-        scanned = parallel_map(scan, [pairs[id] for id in todo], f"Reading {what}")
-        entries.update(zip(todo, scanned, strict=True))
-        if file is not None:
-            _write_cache(file, kind, entries, signatures)
-    return {id: entries[id] for id in pairs}
+    return entries
+
+
+@contextmanager
+def _only_one(file: Path | None) -> Iterator[bool]:
+    """Holds a lock beside `file`, so that of many processes of a run one reads the masks and the others wait.
+
+    Gives True where the lock is held. The system frees it when a process ends, however that happens.
+    """
+    if file is None or fcntl is None:
+        yield False
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:  # a cache that cannot be written is told when it is written
+        yield False
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 def parallel_map(function: Callable[[Any], Any], items: Sequence[Any], title: str) -> Iterator[Any]:
@@ -177,7 +214,7 @@ def cache_file(name: str, split: str, root: Path) -> Path:
     return cache_folder() / "index" / f"{name}-{split}-{place}.json"
 
 
-def _signature(pair: Pair | int) -> list[int] | None:
+def _signature(pair: Pair | int) -> Signature:
     if isinstance(pair, int):
         return []  # rows of a table: `kind` names its contents
     try:
@@ -210,7 +247,7 @@ def _valid(row: Any) -> bool:
 
 
 def _write_cache(
-    file: Path, kind: str, entries: dict[str, Entry], signatures: dict[str, list[int] | None]
+    file: Path, kind: str, entries: dict[str, Entry], signatures: Mapping[str, Signature]
 ) -> None:
     rows = {
         id: [signatures[id], entry.width, entry.height, [n for item in entry.pixels.items() for n in item]]

@@ -141,4 +141,5 @@ class PairedDataset:
 
 def read_list(path: Path) -> list[str]:
     """Ids from a split list, one a line: bare, or as a path to the picture, whose stem it then is."""
-    return [Path(line.split()[0]).stem for line in read_text(path).splitlines() if line.strip()]
+    words = [line.split(maxsplit=1)[0] for line in read_text(path).splitlines() if line.strip()]
+    return [Path(word).stem if "/" in word or "." in word else word for word in words]
