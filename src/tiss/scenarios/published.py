@@ -44,7 +44,7 @@ def list_hash(ids: Iterable[str]) -> str:
     """SHA-256 of the sorted ids joined by newlines.
 
     >>> list_hash(["b", "a"])[:12]
-    '7d865e959b24'
+    '7e18f737311b'
     """
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
 
