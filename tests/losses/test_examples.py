@@ -8,7 +8,8 @@ import pytest
 
 import tiss.losses
 
-MODULES = [module.name for module in pkgutil.iter_modules(tiss.losses.__path__)]
+# The kernels have no examples, and importing them here would fix how triton runs them.
+MODULES = [m.name for m in pkgutil.iter_modules(tiss.losses.__path__) if not m.name.startswith("triton")]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,7 +1,15 @@
 """Losses as pure functions: every formula of the paper and of the methods it compares."""
 
+from tiss.losses.argmax import upsampled_argmax
+from tiss.losses.backends import available_backends
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
-from tiss.losses.pixel import cross_entropy, distillation, unbiased_cross_entropy, unbiased_distillation
+from tiss.losses.pixel import (
+    cross_entropy,
+    distillation,
+    unbiased_cross_entropy,
+    unbiased_distillation,
+    unbiased_losses,
+)
 from tiss.losses.pod import local_pod
 from tiss.losses.prototypes import (
     Prototypes,
@@ -17,6 +25,7 @@ from tiss.losses.pseudo import EntropyThresholds, entropy_and_class, pseudo_labe
 __all__ = [
     "EntropyThresholds",
     "Prototypes",
+    "available_backends",
     "class_sums",
     "cross_entropy",
     "distillation",
@@ -33,4 +42,6 @@ __all__ = [
     "pseudo_labels",
     "unbiased_cross_entropy",
     "unbiased_distillation",
+    "unbiased_losses",
+    "upsampled_argmax",
 ]

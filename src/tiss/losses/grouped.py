@@ -1,122 +1,104 @@
 """The one primitive behind every pixel loss: cross-entropy over grouped classes, with hard or soft targets.
 
-A student with C channels is read as a distribution over fewer outputs: channel 0 stands for a whole group of
-channels, and only the first `total` channels take part. With lse the log-sum-exp,
+A student's channels fall into two ranges, old [0, split) and new [split, total); channels from `total` on
+take no part. Each kind of target knows only one of the ranges, and the other one is background to it: with
+lse the log-sum-exp,
 
-    log q(0) = lse(z[group]) − lse(z[:total])        log q(c) = z_c − lse(z[:total])   for the others
-    loss     = −Σ_c t_c log q(c)
+    hard target (a label)      log q(0) = lse(z[:split])            − lse(z[:total])
+    soft target (a teacher)    log q(0) = lse(z[{0} ∪ split:total]) − lse(z[:total])
+    every other channel        log q(c) = z_c − lse(z[:total])
+    loss                       −Σ_c t_c log q(c)
 
-| loss | group | total | target t |
+| loss | target | split | total |
 |---|---|---|---|
-| cross-entropy | {0} | C | label |
-| unbiased cross-entropy | {0, …, old − 1} | C | label, every one below `old` counted as 0 |
-| unbiased distillation | {0} ∪ new | C | teacher's softmax |
-| distillation | {0} | old | teacher's softmax |
+| cross-entropy | hard | 1 | C |
+| unbiased cross-entropy | hard | old | C |
+| unbiased distillation | soft | old | C |
+| distillation | soft | old | old |
 
 Logits come at any resolution and are brought to pixels inside, as `Resolution` says. The mean is over all
-pixels: ignored ones add 0 and stay in the denominator.
+pixels: ignored ones add 0 to a hard loss and stay in the denominator. Three ways compute it: `plain` holds
+the logits of every pixel, `chunked` those of a few rows at a time, `triton_kernels` none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tiss.data.base import IGNORE
+from tiss.losses.precision import full_precision, without_autocast
 from tiss.models.contract import Resolution
+
+Pair = tuple[Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """Which channels stand together: output 0 is channels {0} ∪ [start, stop), out of the first `total`."""
+class Task:
+    """What to compute: a hard loss where there are labels, a soft one where there is a teacher.
 
-    start: int
-    stop: int
+    `logits` N × C × h × w; `labels` N × H × W, 255 = ignore; `teacher` N × split × h × w; `image_weights` N
+    multiplies each image's hard loss before the mean.
+    """
+
+    logits: Tensor
+    split: int
     total: int
-
-    @classmethod
-    def none(cls, channels: int) -> Grouping:
-        """Every channel by itself."""
-        return cls(1, 1, channels)
-
-    @classmethod
-    def old(cls, old_classes: int, channels: int) -> Grouping:
-        """All old classes are background: what a label that shows only new classes means."""
-        return cls(1, old_classes, channels)
-
-    @classmethod
-    def new(cls, old_classes: int, channels: int) -> Grouping:
-        """All new classes are background: what a teacher that has never seen them means."""
-        return cls(old_classes, channels, channels)
-
-    def log_sum(self, logits: Tensor) -> Tensor:
-        """lse(z[group]): N × C × H × W to N × H × W."""
-        if self.start >= self.stop:
-            return logits[:, 0]
-        if self.start == 1:
-            return torch.logsumexp(logits[:, : self.stop], 1)
-        return torch.logaddexp(logits[:, 0], torch.logsumexp(logits[:, self.start : self.stop], 1))
-
-    def fold(self, labels: Tensor) -> Tensor:
-        """Labels of grouped channels become 0; 255 stays."""
-        return torch.where((labels >= self.start) & (labels < self.stop), torch.zeros_like(labels), labels)
+    to: Resolution
+    labels: Tensor | None = None
+    teacher: Tensor | None = None
+    image_weights: Tensor | None = None
 
 
-def hard_cross_entropy(
-    logits: Tensor,
-    labels: Tensor,
-    grouping: Grouping,
-    to: Resolution | None = None,
-    image_weights: Tensor | None = None,
-) -> Tensor:
-    """Grouped cross-entropy against labels.
+class Backend(Protocol):
+    """A way to compute a task: its hard and its soft loss, None where not asked for."""
 
-    `logits` N × C × h × w, `labels` N × H × W (255 = ignore), `image_weights` N: a factor on each image.
-    """
-    to = to or Resolution.of(*labels.shape[-2:])
-    return _weighted_mean(plain_hard(logits, labels, grouping, to), image_weights)
+    def __call__(self, task: Task) -> Pair: ...
 
 
-def soft_cross_entropy(
-    logits: Tensor, teacher_logits: Tensor, grouping: Grouping, to: Resolution | None = None
-) -> Tensor:
-    """Grouped cross-entropy against the teacher's softmax, without gradient to the teacher.
+def grouped_cross_entropy(task: Task) -> Pair:
+    """Hard and soft loss of `task`, by the backend that its resolution's `fused` asks for."""
+    from tiss.losses.backends import choose  # it imports the other ways, which import this module
 
-    `logits` N × C × h × w, `teacher_logits` N × old × h × w; without `to`, at their own resolution.
-    """
-    to = to or Resolution.of(*logits.shape[-2:])
-    return plain_soft(logits, teacher_logits, grouping, to).mean()
+    with without_autocast(task.logits):
+        return choose(task)(task)
 
 
-def plain_hard(logits: Tensor, labels: Tensor, grouping: Grouping, to: Resolution) -> Tensor:
-    """Loss of every pixel, N × H × W, holding the logits at full resolution."""
-    pixels = to.upsample(full_precision(logits))
-    labels = grouping.fold(labels.long())
+def plain(task: Task) -> Pair:
+    """The definition, with autograd's gradients, holding the logits at full resolution; any precision."""
+    pixels = task.to.upsample(full_precision(task.logits))
+    everything = torch.logsumexp(pixels[:, : task.total], 1)
+    hard = soft = None
+    if task.labels is not None:
+        hard = mean_over_pixels(_plain_hard(task, task.labels, pixels, everything), task.image_weights)
+    if task.teacher is not None:
+        soft = _plain_soft(task, task.teacher, pixels, everything).mean()
+    return hard, soft
+
+
+def _plain_hard(task: Task, labels: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
+    labels = labels.long()
     ignored = labels == IGNORE
     chosen = pixels.gather(1, labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
-    chosen = torch.where(labels == 0, grouping.log_sum(pixels), chosen)
-    everything = torch.logsumexp(pixels[:, : grouping.total], 1)
+    if task.split > 1:
+        chosen = torch.where(labels < task.split, torch.logsumexp(pixels[:, : task.split], 1), chosen)
     return (everything - chosen).masked_fill(ignored, 0.0)
 
 
-def plain_soft(logits: Tensor, teacher_logits: Tensor, grouping: Grouping, to: Resolution) -> Tensor:
-    """Loss of every pixel, N × H × W, holding the logits at full resolution."""
-    pixels = to.upsample(full_precision(logits))
-    target = to.upsample(full_precision(teacher_logits.detach())).softmax(1)
-    everything = torch.logsumexp(pixels[:, : grouping.total], 1)
-    background = grouping.log_sum(pixels) - everything
-    others = pixels[:, 1 : target.shape[1]] - everything.unsqueeze(1)
-    return -(target[:, 0] * background + (target[:, 1:] * others).sum(1))
+def _plain_soft(task: Task, teacher: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
+    target = task.to.upsample(full_precision(teacher.detach())).softmax(1)
+    background = pixels[:, 0]
+    if task.total > task.split:
+        background = torch.logaddexp(background, torch.logsumexp(pixels[:, task.split : task.total], 1))
+    others = pixels[:, 1 : task.split] - everything.unsqueeze(1)
+    return -(target[:, 0] * (background - everything) + (target[:, 1:] * others).sum(1))
 
 
-def full_precision(logits: Tensor) -> Tensor:
-    """Losses are computed in float32 at least, whatever the model's precision."""
-    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-
-
-def _weighted_mean(pixel_losses: Tensor, image_weights: Tensor | None) -> Tensor:
+def mean_over_pixels(pixel_losses: Tensor, image_weights: Tensor | None) -> Tensor:
+    """Mean of N × H × W, each image multiplied by its weight first."""
     if image_weights is None:
         return pixel_losses.mean()
     return (pixel_losses.mean((1, 2)) * image_weights).mean()

@@ -9,10 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiss.losses.grouped import full_precision
+from tiss.losses.contrast import diagonal_cross_entropy
+from tiss.losses.precision import full_precision, without_autocast
+from tiss.models.contract import Fused
 
 
-def patch_contrast(tokens: Tensor, reference: Tensor, signed: bool = False, tau: float = 1.0) -> Tensor:
+def patch_contrast(
+    tokens: Tensor, reference: Tensor, signed: bool = False, tau: float = 1.0, *, fused: Fused = "auto"
+) -> Tensor:
     """Patch-wise contrast: cross-entropy of row i of P against i, P_ij = |cos(tokens_i, reference_j)| / tau.
 
     L_cd (contrastive distillation) is `patch_contrast(h_t^L, h_{t-1}^L)`, L_ct `patch_contrast(h_t^L,
@@ -23,6 +27,9 @@ def patch_contrast(tokens: Tensor, reference: Tensor, signed: bool = False, tau:
     >>> round(float(patch_contrast(torch.eye(2)[None], torch.eye(2)[None])), 4)  # log(1 + 1/e)
     0.3133
     """
+    if fused != "off":
+        with without_autocast(tokens):
+            return diagonal_cross_entropy(_unit(tokens), _unit(reference), signed, tau)
     similarity = _cosine(tokens, reference, signed) / tau
     target = torch.arange(similarity.shape[1], device=similarity.device).expand(similarity.shape[:2])
     return F.cross_entropy(similarity.flatten(0, 1), target.flatten())
@@ -70,7 +77,10 @@ def feature_distillation(
 
 def _cosine(tokens: Tensor, reference: Tensor, signed: bool) -> Tensor:
     """cos(tokens_i, reference_j) per image, N × n × n; without sign unless `signed`."""
-    left = F.normalize(full_precision(tokens), dim=-1)
-    right = F.normalize(full_precision(reference), dim=-1)
-    cosine = left @ right.transpose(1, 2)
+    with without_autocast(tokens):
+        cosine = _unit(tokens) @ _unit(reference).transpose(1, 2)
     return cosine if signed else cosine.abs()
+
+
+def _unit(tokens: Tensor) -> Tensor:
+    return F.normalize(full_precision(tokens), dim=-1)

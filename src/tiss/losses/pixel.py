@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tiss.losses.grouped import Grouping, hard_cross_entropy, soft_cross_entropy
+from tiss.losses.grouped import Task, grouped_cross_entropy
 from tiss.models.contract import Resolution
 
 
@@ -24,7 +24,7 @@ def cross_entropy(
     >>> round(float(cross_entropy(logits, torch.tensor([[[0, 255]]]))), 4)
     0.0635
     """
-    return hard_cross_entropy(logits, labels, Grouping.none(logits.shape[1]), to, image_weights)
+    return unbiased_cross_entropy(logits, labels, 1, to=to, image_weights=image_weights)
 
 
 def unbiased_cross_entropy(
@@ -45,7 +45,11 @@ def unbiased_cross_entropy(
     >>> round(float(unbiased_cross_entropy(logits, torch.tensor([[[0]]]), old_classes=3)), 4)  # −log ¾
     0.2877
     """
-    return hard_cross_entropy(logits, labels, Grouping.old(old_classes, logits.shape[1]), to, image_weights)
+    to = to or Resolution.of(*labels.shape[-2:])
+    task = Task(logits, old_classes, logits.shape[1], to, labels=labels, image_weights=image_weights)
+    hard, _ = grouped_cross_entropy(task)
+    assert hard is not None
+    return hard
 
 
 def unbiased_distillation(
@@ -61,9 +65,7 @@ def unbiased_distillation(
     >>> round(float(unbiased_distillation(student, teacher, divide=False)), 4)  # −½ log ⅔ − ½ log ⅓
     0.752
     """
-    old = teacher_logits.shape[1]
-    loss = soft_cross_entropy(logits, teacher_logits, Grouping.new(old, logits.shape[1]), to)
-    return loss / old if divide else loss
+    return _distil(logits, teacher_logits, logits.shape[1], divide, to)
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
@@ -74,5 +76,40 @@ def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | Non
     >>> round(float(distillation(student, teacher)), 4)  # log 2 / 2
     0.3466
     """
+    return _distil(logits, teacher_logits, teacher_logits.shape[1], True, to)
+
+
+def unbiased_losses(
+    logits: Tensor,
+    labels: Tensor,
+    teacher_logits: Tensor,
+    divide: bool = True,
+    *,
+    to: Resolution | None = None,
+    image_weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`unbiased_cross_entropy` and `unbiased_distillation` at once: the fused paths share the student's part.
+
+    `old_classes` is the teacher's number of channels. Without `to`, the labels' size is meant for both.
+
+    >>> import torch
+    >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
+    >>> hard, soft = unbiased_losses(student, torch.tensor([[[2]]]), teacher, divide=False)
+    >>> round(float(hard), 4), round(float(soft), 4)
+    (1.0986, 0.752)
+    """
     old = teacher_logits.shape[1]
-    return soft_cross_entropy(logits, teacher_logits, Grouping.none(old), to) / old
+    to = to or Resolution.of(*labels.shape[-2:])
+    task = Task(logits, old, logits.shape[1], to, labels, teacher_logits, image_weights)
+    hard, soft = grouped_cross_entropy(task)
+    assert hard is not None
+    assert soft is not None
+    return hard, soft / old if divide else soft
+
+
+def _distil(logits: Tensor, teacher: Tensor, total: int, divide: bool, to: Resolution | None) -> Tensor:
+    old = teacher.shape[1]
+    to = to or Resolution.of(*logits.shape[-2:])
+    _, soft = grouped_cross_entropy(Task(logits, old, total, to, teacher=teacher))
+    assert soft is not None
+    return soft / old if divide else soft

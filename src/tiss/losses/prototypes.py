@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
-from tiss.losses.grouped import full_precision
+from tiss.losses.precision import full_precision, without_autocast
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def class_sums(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, 
     """
     rows = _rows(features)
     member = _members(labels, classes, rows.dtype)
-    return member @ rows, member.sum(1)
+    with without_autocast(rows):
+        return member @ rows, member.sum(1)
 
 
 def prototype_matching(features: Tensor, labels: Tensor, prototypes: Prototypes, old_classes: int) -> Tensor:
@@ -91,7 +92,8 @@ def prototype_attraction(features: Tensor, labels: Tensor, prototypes: Prototype
     member = _members(labels, classes, rows.dtype)
     own = prototypes.mean.detach().to(rows.dtype)[labels.flatten().clamp(max=classes - 1)]
     counts = member.sum(1)
-    each = member @ (rows - own).square().mean(1) / counts.clamp(min=1)
+    with without_autocast(rows):
+        each = member @ (rows - own).square().mean(1) / counts.clamp(min=1)
     return _mean_over(each, (counts > 0) & (prototypes.count > 0))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
-from tiss.losses.grouped import full_precision
+from tiss.losses.precision import full_precision
 from tiss.models.contract import Resolution
 
 FLOOR = 0.001

@@ -1,0 +1,16 @@
+"""Losses are computed in float32 at least, whatever precision the model runs in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 as they are."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def without_autocast(tensor: Tensor) -> torch.autocast:
+    """A context in which matrix products keep the precision of their operands."""
+    return torch.autocast(tensor.device.type, enabled=False)
