@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.samples import make_folder, make_voc, write_picture
+from tests.data.samples import make_folder, make_voc, write_mask, write_picture
 from tests.data.server import running
 from tests.data.test_archive import make_zip
 from tests.data.test_sbd import matlab_file
@@ -161,3 +161,28 @@ def test_convert_then_verify(
     assert main(["verify", "folder", "--root", out]) == 0
     with pytest.raises(TissError, match="no such file or folder"):
         main(["convert", "coco", str(tmp_path / "none.json"), "--out", out])
+
+
+def test_verify_ade20k_with_and_without_its_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+    base = tmp_path / "ADEChallengeData2016"
+    for label in (1, 60, 120, 150):
+        write_picture(base / f"images/training/t{label:03d}.jpg", value=label)
+        write_mask(base / f"annotations/training/t{label:03d}.png", [label])
+    write_picture(base / "images/validation/v.jpg", value=5)
+    write_mask(base / "annotations/validation/v.png", [1])
+    words = ["verify", "ade20k", "--root", str(tmp_path), "--task", "100-50"]
+    assert main(words) == 1, "the whole list is not the published one"
+    text = capsys.readouterr().out
+    assert "100-50  disjoint       0       2      13452" in text
+    assert "own partition" in text
+    assert "cannot be made again" in text
+    (tmp_path / "lists/100-50").mkdir(parents=True)
+    for step, rows in enumerate(([0, 1, 2], [3])):
+        np.save(tmp_path / f"lists/100-50/train-{step}.npy", np.array(rows))
+    assert main([*words, "--lists", str(tmp_path / "lists")]) == 1
+    text = capsys.readouterr().out
+    assert "100-50  disjoint       0       3      13452" in text
+    assert "step 0: the lists given hold 3 images here" in text

@@ -16,6 +16,7 @@ from tiss.data import index
 from tiss.data.folder import Folder
 from tiss.data.images import load_mask
 from tiss.data.index import Entry, Pair, cache_file, cache_folder, make_index, parallel_map, scan_pair
+from tiss.errors import TissError
 
 
 @pytest.fixture
@@ -173,3 +174,15 @@ def test_of_many_processes_one_makes_the_index(tmp_path: Path, pairs: dict[str, 
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
     assert len(log.read_text().splitlines()) == len(pairs)
+
+
+def _die(item: int) -> int:
+    os._exit(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_process_that_dies_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_FEW", 1)
+    monkeypatch.setattr(index, "_processors", lambda: 2)
+    with pytest.raises(TissError, match="Reading masks: the system ended a process"):
+        list(parallel_map(_die, list(range(200)), "Reading masks"))

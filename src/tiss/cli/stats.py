@@ -23,7 +23,7 @@ def print_stats(
         raise next(iter(scenarios.values()))  # type: ignore[misc]
     usable = {setup: found for setup, found in scenarios.items() if isinstance(found, Scenario)}
     counts = count_classes(dataset)
-    print(f"{dataset.name} at {dataset.root_path()}\n")
+    print(f"{dataset.name} at {dataset.root_path()}\n" if dataset.root_path() else f"{dataset.name}\n")
     print(_class_table(counts, form))
     first = next(iter(usable.values()))
     print(f"\ntask {first.task}\n")

@@ -25,18 +25,19 @@ def verify_data(
     faults += [fault for report in reports for fault in report.faults]
     for fault in faults:
         print(f"fault: {fault}")
-    for warning in shared_pictures(dataset):
-        print(f"warning: {warning}")
     if faults:
         print(f"\n{len(faults)} faults; mend them, then verify again: lists are compared on whole data only.")
         return 1
+    for warning in shared_pictures(dataset):
+        print(f"warning: {warning}")
     return _verify_lists(dataset, tasks, Path(lists) if lists else None, form)
 
 
 def _print_files(dataset: Dataset, reports: list[SplitReport], decode: bool) -> None:
     background = "0 = background" if dataset.has_background else "no background"
     how = "every picture and mask decoded" if decode else "every mask decoded, pictures by header and end"
-    print(f"data set  {dataset.name} at {dataset.root_path()}, read by tiss {__version__}")
+    place = f" at {dataset.root_path()}" if dataset.root_path() else ""
+    print(f"data set  {dataset.name}{place}, read by tiss {__version__}")
     print(f"classes   {len(dataset.classes)} ({background}, 255 = ignore); {how}")
     for report in reports:
         small, large = ("×".join(map(str, size)) for size in (report.smallest, report.largest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class Cityscapes(PairedDataset):
         return class_table("cityscapes")[1]
 
 
+@cache
 def _from_label_ids() -> np.ndarray:
     table = np.full(256, IGNORE, np.uint8)
     for row in read_table("cityscapes_classes"):

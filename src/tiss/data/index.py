@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,12 +158,15 @@ def parallel_map(function: Callable[[Any], Any], items: Sequence[Any], title: st
     if len(items) < _FEW or workers == 1:
         yield from _with_progress(map(function, items), len(items), title)
         return
-    with _pool(workers, function) as pool:
-        if isinstance(pool, ProcessPoolExecutor):
-            results = pool.map(_call, items, chunksize=_CHUNK)
-        else:
-            results = pool.map(function, items)
-        yield from _with_progress(results, len(items), title)
+    try:
+        with _pool(workers, function) as pool:
+            if isinstance(pool, ProcessPoolExecutor):
+                results = pool.map(_call, items, chunksize=_CHUNK)
+            else:
+                results = pool.map(function, items)
+            yield from _with_progress(results, len(items), title)
+    except BrokenProcessPool:
+        raise TissError(f"{title}: the system ended a process, mostly for lack of memory") from None
 
 
 def _pool(workers: int, function: Callable[[Any], Any]) -> Executor:

@@ -85,7 +85,10 @@ def compare_task(
             (row[HASH] or None) if row else None,
             row is None or from_lists or row.get("made_from") != "lists",
         )
-        if ours.same is False:
+        if ours.same is False and from_lists:
+            text = f"the lists given hold {len(ids)} images here: another task's, or another version of them"
+            ours.explanation.append(text)
+        elif ours.same is False:
             theirs = _read_published(published, step)
             ours.explanation.extend(explain(ours, ids, theirs, pixels, scenario.values, classes))
         result.append(ours)
@@ -177,7 +180,7 @@ def compare_lists(name: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _rows(name: str, what: str) -> list[dict[str, str]]:
+def _rows(name: str, what: str) -> Sequence[dict[str, str]]:
     try:
         return read_table(f"{name}_{what}")
     except FileNotFoundError:

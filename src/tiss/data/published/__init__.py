@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from importlib import resources
 
 
-def read_table(name: str) -> list[dict[str, str]]:
+@cache
+def read_table(name: str) -> tuple[dict[str, str], ...]:
     """The rows of `name`.csv, by column."""
     text = resources.files(__package__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return tuple(csv.DictReader(text.splitlines()))
 
 
 def class_table(name: str) -> tuple[tuple[str, ...], list[tuple[int, int, int]]]:
