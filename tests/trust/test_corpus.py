@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.fuzz import attempt, run, saved
-from tools.fuzz_targets import TARGETS
+from tools.fuzz import TARGETS, attempt, run, saved
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
