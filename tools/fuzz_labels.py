@@ -12,12 +12,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from tools.fuzz_targets import pictures, place, target
 
 
 def picture() -> bytes:
     """A PNG of 9 × 7 pixels in colour."""
-    return pictures("png")()[2]
+    buffer = io.BytesIO()
+    Image.new("RGB", (9, 7), (200, 100, 50)).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def convert(kind: str, source: Path, folder: Path) -> object:

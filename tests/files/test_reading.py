@@ -145,6 +145,12 @@ def test_inside_joins(tmp_path: Path, name: str) -> None:
     assert files.inside(tmp_path, name) == tmp_path / name
 
 
+@pytest.mark.parametrize("name", ["a" * 256, "sub/" + "é" * 130 + ".png", "\ud800" * 100])
+def test_inside_refuses_names_too_long_for_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TissError, match="longer than file names"):
+        files.inside(tmp_path, name)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tiss.config import from_mapping
 from tiss.errors import TissError
 from tiss.files import atomic_folder, mark, read_json, read_tensors, write_json, write_tensors
 
@@ -54,9 +55,12 @@ def read_position(folder: Path) -> Position | None:
     if not (folder / "state.json").exists():
         return None
     state = read_json(folder / "state.json")
-    if state.get("format") != FORMAT:
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise TissError(f"{folder}: written by another version of tiss; remove it to train that step again")
-    return Position(**state["position"])
+    try:
+        return from_mapping(Position, state.get("position"), "position")  # type: ignore[arg-type]
+    except (TissError, TypeError) as error:
+        raise TissError(f"{folder}: broken ({error}); remove it to train that step again") from error
 
 
 def load_checkpoint(

@@ -159,6 +159,8 @@ def inside(folder: str | os.PathLike[str], name: str) -> Path:
     if not name or "\0" in name or ".." in parts or parts[0] == "" or parts[0].endswith(":"):
         raise TissError(f"{folder}: the name {name[:200]!r} leads out of the folder")
     path = Path(folder, name)
+    if max(len(part.encode(errors="surrogatepass")) for part in parts) > 255:
+        raise TissError(f"{folder}: the name {name[:200]!r}… is longer than file names can be")
     try:
         within = path.resolve().is_relative_to(Path(folder).resolve())
     except (OSError, RuntimeError, ValueError) as error:

@@ -182,6 +182,6 @@ def find_picture(name: str, folders: Sequence[Path], where: str) -> Path:
     """The picture that a label file names, by its last part alone, so that a file cannot point elsewhere."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     for folder in folders:
-        if last and (folder / last).is_file():
+        if last and os.path.isfile(folder / last):  # a name that no file can have is simply not there
             return folder / last
     raise TissError(f"{where}: its picture {last!r} is not in {', '.join(map(str, folders))}; see --images")
