@@ -55,6 +55,8 @@ ARCHITECTURE = {"encoder": "vit_tiny_patch16_224", "decoder": "linear", "head": 
             "did you mean 'vit_tiny_patch16_224'",
         ),
         ({"architecture": {"encoder": "vit_micro_patch8"}}, "architecture"),
+        ({"architecture": ARCHITECTURE | {"image_size": -5}}, "at least 1"),
+        ({"architecture": ARCHITECTURE | {"drop_path": 1.5}}, "drop_path"),
         ({"architecture": ARCHITECTURE | {"shell": "x"}}, "unknown key"),
         ({"classes": ["background", "cat", "cat"]}, "named twice"),
         ({"classes": "abc"}, "list of names"),

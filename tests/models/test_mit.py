@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.models.tester import check_architecture
-from tiss.models import EncoderOptions, describe_encoder
+from tiss.models import EncoderOptions, describe_encoder, load_pretrained
 from tiss.models.mit import MitSettings, MixTransformer
 
 
@@ -23,16 +23,18 @@ def test_parameter_count(name: str, millions: float) -> None:
     assert describe_encoder(name).parameters / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-def test_features_equal_those_of_transformers() -> None:
+def test_features_equal_those_of_transformers(tmp_path: Path) -> None:
+    """A file as transformers writes it, classifier and all, loads strictly and gives its features."""
     transformers = pytest.importorskip("transformers")
     settings = MitSettings((8, 16, 20, 32), (1, 2, 1, 2), 8, heads=(1, 2, 5, 8))
     configuration = transformers.SegformerConfig(hidden_sizes=[8, 16, 20, 32], depths=[1, 2, 1, 2])
     torch.manual_seed(0)
-    reference = transformers.SegformerModel(configuration).eval()
+    reference = transformers.SegformerForImageClassification(configuration).eval()
     for parameter in reference.parameters():  # as trained ones: away from ones and zeros
         torch.nn.init.normal_(parameter, std=0.2)
     encoder = MixTransformer("test", settings, EncoderOptions()).eval()
-    encoder.load_state_dict(encoder.convert_pretrained(dict(reference.state_dict())))
+    reference.save_pretrained(tmp_path)
+    load_pretrained(encoder, str(tmp_path))
     images = torch.randn(2, 3, 64, 96)
     expected = reference(images, output_hidden_states=True).hidden_states
     pyramid, _ = encoder(images)

@@ -32,6 +32,12 @@ class Architecture:
     image_size: int
     drop_path: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.image_size < 1:
+            raise TissError(f"--model.image_size must be at least 1, not {self.image_size}")
+        if not 0 <= self.drop_path < 1:
+            raise TissError(f"--model.drop_path must be in [0, 1), not {self.drop_path}")
+
 
 class Body(nn.Module):
     """Everything before the head: its shapes never change, so a compiled body stays compiled."""

@@ -25,7 +25,7 @@ class ResNetSettings:
     output_stride: int = 16
     early_stride: bool = False  # v1: a stage's stride sits in its first 1×1 convolution, not in the 3×3
     hub: str | None = None
-    tuned: Tuned = Tuned("sgd", lr=1e-2, step_lr=1e-3, encoder_lr=0.1)  # noqa: RUF009 (frozen)
+    tuned: Tuned = Tuned("sgd", lr=1e-2, step_lr=1e-3, encoder_lr=0.1)
 
 
 class Bottleneck(nn.Module):

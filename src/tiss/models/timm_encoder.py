@@ -20,8 +20,7 @@ SWIN_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=
 @cache
 def import_timm() -> ModuleType:
     """timm, which imports torchvision; absent, an error that says how to get it."""
-    if torch.version.cuda is None and "torchvision" not in sys.modules:
-        declare_torchvision_operators()
+    declare_torchvision_operators()
     try:
         import timm
     except ImportError as error:
@@ -36,6 +35,8 @@ def declare_torchvision_operators() -> None:
     do not exist (pytorch/vision issue 9077). With the schemas declared, the import passes; nothing here calls
     them.
     """
+    if torch.version.cuda is not None or "torchvision" in sys.modules:
+        return
     schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
@@ -62,6 +63,10 @@ def create(name: str, **settings: Any) -> Any:
             refused = [key for key in optional if key in settings and repr(key) in str(error)]
             if not refused:
                 raise
+            if refused[0] == "drop_path_rate" and settings["drop_path_rate"] > 0:
+                raise TissError(
+                    f"--model.drop_path: {name} has no stochastic depth; leave it at 0"
+                ) from error
             settings.pop(refused[0])
 
 
