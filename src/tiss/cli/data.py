@@ -92,22 +92,22 @@ def _add_download(commands: argparse._SubParsersAction[Parser]) -> None:
 def _download(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from tiss.data import sources
+    from tiss.data import benchmarks
     from tiss.data.download import parse_checksum
 
     root = Path(options.root).expanduser()
     if options.data == "cityscapes":
-        print(sources.CITYSCAPES.format(root=root / "cityscapes"))
+        print(benchmarks.CITYSCAPES.format(root=root / "cityscapes"))
         return 0
-    first = sources.VOC2012 if options.data == "voc" else sources.ADE20K
+    first = benchmarks.VOC2012 if options.data == "voc" else benchmarks.ADE20K
     checksum = parse_checksum(options.checksum) if options.checksum else None
-    first = sources.redirected(first, options.url, checksum, bool(options.checksum))
+    first = benchmarks.redirected(first, options.url, checksum, bool(options.checksum))
     if options.data == "voc":
         checksum = parse_checksum(options.sbd_checksum) if options.sbd_checksum else None
-        sbd = sources.redirected(sources.SBD, options.sbd_url, checksum, bool(options.sbd_checksum))
-        place = sources.download_voc(root, first, Path(options.sbd) if options.sbd else sbd, options.keep)
+        sbd = benchmarks.redirected(benchmarks.SBD, options.sbd_url, checksum, bool(options.sbd_checksum))
+        place = benchmarks.download_voc(root, first, Path(options.sbd) if options.sbd else sbd, options.keep)
     else:
-        place = sources.download_ade20k(root, first, options.keep)
+        place = benchmarks.download_ade20k(root, first, options.keep)
     print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
     return 0
 
