@@ -5,23 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from tests.reporting.fakes import folder, results
-from tiss.config import ModelConfig
-from tiss.data.shapes import Shapes
-from tiss.models.build import build_model
-from tiss.models.model import SegmentationModel
+from tests.reporting.fakes import results
 from tiss.palette import class_colours
 from tiss.reporting.colours import channel_colours
 from tiss.reporting.gallery import Gallery, choose_pictures, collect_gallery, gallery_figure
 from tiss.reporting.runs import experiments, load_results
 from tiss.scenarios.scenario import Scenario, load_scenario
-
-
-@pytest.fixture(scope="module")
-def scenario() -> Scenario:
-    return load_scenario(Shapes(train=80, test=60))
 
 
 def test_pictures_mix_old_and_new_and_cover_the_classes(scenario: Scenario) -> None:
@@ -42,28 +32,8 @@ def test_colours_belong_to_classes_not_to_channels(scenario: Scenario) -> None:
     assert channel_colours(scenario) == class_colours(9)
 
 
-def demo_model(classes: list[str]) -> SegmentationModel:
-    return build_model(
-        ModelConfig(encoder="vit_demo_patch8", decoder="linear", image_size=64), classes, 64, seed=0
-    )
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, scenario: Scenario) -> list[Path]:
-    """A run of three steps and one that learns all at once, with untrained models."""
-    root = tmp_path_factory.mktemp("runs")
-    paths = [folder(root, results(method)) for method in ("tiss", "offline")]
-    model = demo_model(list(scenario[0].classes))
-    for step in scenario:
-        if step.index:
-            model.grow(step.new_classes, initialise="random")
-        model.save_pretrained(paths[0] / f"step-{step.index}")
-    demo_model(list(scenario.classes)).save_pretrained(paths[1] / "step-0")
-    return paths
-
-
-def test_masks_of_each_method_after_each_step(runs: list[Path]) -> None:
-    (experiment,) = experiments(load_results(runs))
+def test_masks_of_each_method_after_each_step(model_runs: list[Path]) -> None:
+    (experiment,) = experiments(load_results(model_runs))
     gallery = collect_gallery(experiment, count=2)
     assert gallery is not None
     assert len(gallery.ids) == len(gallery.images) == len(gallery.truth) == 2

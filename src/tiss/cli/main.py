@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ("tiss.cli.run", "one experiment: a data set, a task, a method"),
     "eval": ("tiss.cli.eval", "test a saved step again"),
     "report": ("tiss.cli.report", "tables and a page from finished runs"),
+    "figure": ("tiss.cli.figure", "curves, maps, predictions and similarities as SVG and PNG"),
     "grid": ("tiss.cli.grid", "a table of runs, shared first steps, any number of workers"),
     "bench": ("tiss.cli.bench", "how fast this machine is, plain path against fast path"),
     "methods": ("tiss.cli.methods", "list the methods and what they go with"),

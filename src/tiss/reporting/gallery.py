@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from tiss.data.base import Batch
 from tiss.data.loader import TestLoader
 from tiss.engine.results import step_folder
-from tiss.engine.run import load_run
+from tiss.engine.run import Run, load_run
 from tiss.evaluation.evaluate import predict_batch
 from tiss.models.model import SegmentationModel
 from tiss.palette import Colour
 from tiss.reporting.colours import channel_colours
 from tiss.reporting.plots import style
 from tiss.reporting.runs import Experiment, Series
-from tiss.scenarios.scenario import Scenario
 from tiss.scenarios.split import Split
 
 Mask = NDArray[np.uint8]
@@ -82,14 +81,14 @@ def collect_gallery(
 
     None where no run has its model folders. `root` says where the data lie now, if they have moved.
     """
-    found = [(one, folder) for one in experiment.series if (folder := _folder(one)) is not None]
+    found = list(opened_series(experiment, root))
     if not found:
         return None
-    scenario, size = _open(found[0][1], root)
-    split = scenario[-1].test
+    _, first, size = found[0]
+    scenario, split = first.scenario, first.scenario[-1].test
     chosen = choose_pictures(split, scenario.groups, count)
     batch = read_batch(replace(split, ids=tuple(chosen)), size)
-    masks = {one.label: _predict(one, folder, batch, device) for one, folder in found}
+    masks = {series.label: _predict(series, run.folder, batch, device) for series, run, _ in found}
     return Gallery(
         ids=tuple(batch.ids),
         images=tuple(image.permute(1, 2, 0).numpy() for image in batch.image),
@@ -101,14 +100,13 @@ def collect_gallery(
     )
 
 
-def _folder(series: Series) -> Path | None:
-    folder = series.first.folder
-    return folder if folder is not None and (step_folder(folder, 0) / "config.json").is_file() else None
-
-
-def _open(folder: Path, root: str | None) -> tuple[Scenario, int]:
-    run = load_run(folder, root)
-    return run.scenario, run.config.eval.size or run.config.data.crop or 512
+def opened_series(experiment: Experiment, root: str | None = None) -> Iterator[tuple[Series, Run, int]]:
+    """Every series whose first run has its models at hand, with that run and the size of its test crops."""
+    for series in experiment.series:
+        folder = series.first.folder
+        if folder is not None and (step_folder(folder, 0) / "config.json").is_file():
+            run = load_run(folder, root)
+            yield series, run, run.config.eval.size or run.config.data.crop or 512
 
 
 def read_batch(split: Split, size: int) -> Batch:

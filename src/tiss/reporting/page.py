@@ -13,15 +13,23 @@ import yaml
 from PIL import Image
 
 from tiss import __version__
-from tiss.engine.results import read_confusion, step_folder
 from tiss.errors import TissError
 from tiss.evaluation.scores import percent
 from tiss.files import write_text
 from tiss.palette import Colour
 from tiss.reporting.gallery import Gallery, Mask, collect_gallery
-from tiss.reporting.plots import class_map, confusion_maps, forgetting_map, inline_svg, miou_over_steps
+from tiss.reporting.paper_tables import fitting_tables, paper_table
+from tiss.reporting.plots import (
+    class_map,
+    confusion_maps,
+    forgetting_map,
+    inline_svg,
+    last_confusions,
+    miou_over_steps,
+)
 from tiss.reporting.render import to_html
 from tiss.reporting.runs import Experiment, RunLike, Series, experiments, load_results
+from tiss.reporting.similarity import experiment_similarity, similarity_figure
 from tiss.reporting.style import STYLE
 from tiss.reporting.tables import averages_of, class_table, figure, final_table, forgetting_table, step_table
 
@@ -35,15 +43,18 @@ def write_report(
     *,
     title: str = "Incremental semantic segmentation",
     pictures: int = 4,
+    images: int = 0,
     root: str | None = None,
+    device: str = "cpu",
 ) -> Path:
     """Writes the page about `runs` (folders or results) and returns its path.
 
-    `pictures` test pictures are shown with every method's prediction after every step, where the runs' models
-    and data are at hand; `root` says where the data lie now, if they have moved.
+    `pictures` test pictures are shown with every method's prediction after every step, and the similarity of
+    patch tokens is measured over `images` of them, where the runs' models and data are at hand; `root` says
+    where the data lie now, if they have moved.
     """
     found = experiments(load_results(runs))
-    sections = [section(experiment, index, pictures, root) for index, experiment in enumerate(found)]
+    sections = [section(one, index, pictures, images, root, device) for index, one in enumerate(found)]
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, document(title, sections))
@@ -65,11 +76,18 @@ def document(title: str, sections: list[str]) -> str:
     )
 
 
-def section(experiment: Experiment, index: int, pictures: int, root: str | None) -> str:
+def section(
+    experiment: Experiment,
+    index: int,
+    pictures: int = 0,
+    images: int = 0,
+    root: str | None = None,
+    device: str = "cpu",
+) -> str:
     """All that the page says about one experiment."""
     gallery, missing = None, ""
     try:
-        gallery = collect_gallery(experiment, pictures, root) if pictures else None
+        gallery = collect_gallery(experiment, pictures, root, device) if pictures else None
     except TissError as error:
         missing = f'<p class="note">No predictions shown: {html.escape(str(error))}</p>'
     parts = [
@@ -81,6 +99,8 @@ def section(experiment: Experiment, index: int, pictures: int, root: str | None)
         f"<details><summary>The same as a table</summary>{to_html(step_table(experiment))}</details>",
         predictions(gallery) if gallery else missing,
         classes(experiment, index),
+        similarity(experiment, index, images, root, device),
+        paper(experiment),
         recipe(experiment),
         "</section>",
     ]
@@ -184,8 +204,7 @@ def classes(experiment: Experiment, index: int) -> str:
     lost = forgetting_map(experiment)
     if lost is not None:
         figures.append(("Points lost since a class's best step", inline_svg(lost, f"lost{index}")))
-    known = [(series.label, _confusion(series)) for series in experiment.series]
-    matrices = [(label, matrix) for label, matrix in known if matrix is not None]
+    matrices = last_confusions(experiment)
     if matrices:
         drawn = confusion_maps(matrices, experiment.groups)
         title = "Where the pixels of each step's classes went, in %"
@@ -197,16 +216,25 @@ def classes(experiment: Experiment, index: int) -> str:
     return "\n".join([*parts, f"<details><summary>The same as tables</summary>{inside}</details>"])
 
 
-def _confusion(series: Series) -> np.ndarray | None:
-    """The last step's confusion matrix, summed over the seeds; None where the folders are not at hand."""
-    total = None
-    for result in series.results:
-        folder = None if result.folder is None else step_folder(result.folder, series.steps - 1)
-        if folder is None or not (folder / "confusion.safetensors").is_file():
-            return None
-        matrix = read_confusion(folder).numpy()
-        total = matrix if total is None else total + matrix
-    return total
+def similarity(experiment: Experiment, index: int, images: int, root: str | None, device: str) -> str:
+    """The paper's similarity figure, where it was asked for."""
+    measured = experiment_similarity(experiment, images, root, device) if images else {}
+    if not measured:
+        return ""
+    drawn = inline_svg(similarity_figure(experiment, measured), f"similarity{index}")
+    note = (
+        f"Mean |cos| of patch tokens over {images} test pictures at most; one point a step, larger is later."
+    )
+    return f'<h3>Similarity of patch tokens</h3><div class="figure">{drawn}</div><p class="note">{note}</p>'
+
+
+def paper(experiment: Experiment) -> str:
+    """The paper's tables that this experiment has a place in."""
+    tables = [to_html(paper_table(name, [experiment])) for name in fitting_tables([experiment])]
+    if not tables:
+        return ""
+    rest = "".join(f"<details><summary>Class by class</summary>{table}</details>" for table in tables[1:])
+    return f"<h3>Beside the paper's figures</h3>{tables[0]}{rest}"
 
 
 def recipe(experiment: Experiment) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tiss.engine.results import read_confusion, step_folder
 from tiss.reporting.colours import method_styles
 from tiss.reporting.runs import Experiment, Series
 from tiss.reporting.tables import averages_of, class_figure, figure
@@ -214,3 +215,17 @@ def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[
         for line in axes:
             line[0].set_ylabel("true")
     return drawn
+
+
+def last_confusions(experiment: Experiment) -> list[tuple[str, np.ndarray]]:
+    """The last step's confusion matrix of each method, summed over its seeds, where the folders are at hand."""
+    found = []
+    for series in experiment.series:
+        folders = [
+            None if result.folder is None else step_folder(result.folder, series.steps - 1)
+            for result in series.results
+        ]
+        if all(folder is not None and (folder / "confusion.safetensors").is_file() for folder in folders):
+            matrices = [read_confusion(folder).numpy() for folder in folders if folder is not None]
+            found.append((series.label, np.sum(matrices, axis=0)))
+    return found

@@ -19,6 +19,7 @@ class Column:
     name: str
     group: str = ""
     lower: bool = False  # whether less is better
+    everyone: bool = False  # whether all families are compared here
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,17 @@ def marks(table: Table) -> dict[tuple[int, int], Mark]:
     A family of one has nothing to be better than, and a column where all are equal no best.
     """
     found: dict[tuple[int, int], Mark] = {}
-    families = {row.family for row in table.rows if row.family is not None}
-    for family in families:
-        members = [index for index, row in enumerate(table.rows) if row.family == family]
-        for position, column in enumerate(table.columns):
-            shown = {}
-            for index in members:
-                cell = table.rows[index].cells[position]
-                if isinstance(cell, Value):
-                    shown[index] = round(cell.mean, 1)
+    for position, column in enumerate(table.columns):
+        contests: dict[str, dict[int, float]] = {}
+        for index, row in enumerate(table.rows):
+            cell = row.cells[position]
+            if isinstance(cell, Value) and row.family is not None:
+                contests.setdefault("" if column.everyone else row.family, {})[index] = round(cell.mean, 1)
+        for shown in contests.values():
             levels = sorted(set(shown.values()), reverse=not column.lower)
-            if len(levels) < 2:
-                continue
-            words: tuple[Mark, Mark] = ("best", "second")
-            for level, word in zip(levels[:2], words, strict=True):
-                found |= {(index, position): word for index, value in shown.items() if value == level}
+            if len(levels) > 1:
+                found |= {(index, position): "best" for index, value in shown.items() if value == levels[0]}
+                found |= {(index, position): "second" for index, value in shown.items() if value == levels[1]}
     return found
 
 

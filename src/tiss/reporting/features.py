@@ -1,0 +1,87 @@
+"""What an encoder sees, step by step: its last feature map as colours, on one scale for all steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from tiss.data.base import Batch
+from tiss.engine.results import step_folder
+from tiss.engine.run import Run
+from tiss.models.model import SegmentationModel
+from tiss.reporting.gallery import Gallery, opened_series
+from tiss.reporting.plots import style
+from tiss.reporting.runs import Experiment
+
+Floats = NDArray[np.float64]
+
+
+def principal_colours(maps: Sequence[Floats]) -> list[Floats]:
+    """Feature maps D × h × w of one picture, step after step, as colours h × w × 3 in 0..1.
+
+    Red, green and blue are the first three principal components of the *first* map, with its scale: where a
+    later map keeps its colours the encoder sees the same, where they change it has drifted.
+    """
+    first = _rows(maps[0])
+    centre = first.mean(0)
+    _, _, components = np.linalg.svd(first - centre, full_matrices=False)
+    basis = components[:3].T  # D × 3
+    basis = basis * np.where(np.take_along_axis(basis, np.abs(basis).argmax(0)[None], 0) < 0, -1, 1)
+    projected = (first - centre) @ basis
+    low, high = np.percentile(projected, [2, 98], axis=0)
+    span = np.where(high > low, high - low, 1.0)
+    colours = [((_rows(one) - centre) @ basis - low) / span for one in maps]
+    sizes = [one.shape[1:] for one in maps]
+    return [np.clip(c, 0, 1).reshape(*size, -1) for c, size in zip(colours, sizes, strict=True)]
+
+
+def _rows(feature_map: Floats) -> Floats:
+    return feature_map.reshape(len(feature_map), -1).T.astype(np.float64)
+
+
+def run_features(run: Run, batch: Batch, device: str = "cpu") -> list[list[Floats]]:
+    """The encoder's last feature map after each step, for each picture of a batch: [picture][step] D × h × w."""
+    steps = []
+    for step in range(run.steps_done):
+        model = SegmentationModel.from_pretrained(step_folder(run.folder, step)).to(device).eval()
+        with torch.inference_mode():
+            (features,) = model(batch.image.to(device), (-1,)).features
+        steps.append(features.double().cpu().numpy())
+    return [[features[picture] for features in steps] for picture in range(len(batch.image))]
+
+
+def feature_figure(
+    experiment: Experiment, gallery: Gallery, picture: int = 0, root: str | None = None, device: str = "cpu"
+) -> Figure:
+    """One picture of the gallery: a row a method, a column a step; below the input, its truth.
+
+    Put a transformer's and a CNN's runs side by side to compare how their features drift.
+    """
+    image = torch.from_numpy(gallery.images[picture]).permute(2, 0, 1)[None]
+    batch = Batch(
+        image, torch.zeros(image.shape[0], *image.shape[2:], dtype=torch.int64), [gallery.ids[picture]]
+    )
+    rows = {}
+    for series, run, _ in opened_series(experiment, root):
+        if not series.at_once:
+            rows[series.label] = principal_colours(run_features(run, batch, device)[0])
+    with style():
+        drawn = Figure(figsize=(1.25 * (gallery.steps + 1), 1.35 * max(2, len(rows))), layout="constrained")
+        axes = drawn.subplots(max(2, len(rows)), gallery.steps + 1, squeeze=False)
+        for axis in axes.flat:
+            axis.set_axis_off()
+        for axis, name, pixels in (
+            (axes[0][0], "input", gallery.images[picture]),
+            (axes[1][0], "truth", gallery.paint(gallery.truth[picture])),
+        ):
+            axis.imshow(pixels, interpolation="nearest")
+            axis.set_title(name, fontsize=8, fontweight="normal")
+        for line, (label, colours) in zip(axes, rows.items(), strict=False):
+            for step, colour in enumerate(colours):
+                line[step + 1].imshow(colour, interpolation="nearest")
+                line[step + 1].set_title(f"{label}, step {step}", fontsize=8, fontweight="normal")
+    return drawn

@@ -1,0 +1,98 @@
+"""Every figure of a report as files, SVG for print and PNG for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tiss.errors import TissError, suggest
+from tiss.reporting.features import feature_figure
+from tiss.reporting.gallery import collect_gallery, gallery_figure
+from tiss.reporting.plots import (
+    class_map,
+    confusion_maps,
+    forgetting_map,
+    last_confusions,
+    miou_over_steps,
+    save_figure,
+)
+from tiss.reporting.runs import Experiment
+from tiss.reporting.similarity import experiment_similarity, similarity_figure
+
+KINDS = {
+    "steps": "mIoU of old, new and all classes over the steps, by method",
+    "classes": "IoU of every class after the last step, by method",
+    "forgetting": "points each class lost since its best step, as a heat map",
+    "confusion": "confusion between background, old and new classes",
+    "predictions": "predictions step by step for several methods",
+    "features": "the encoder's last feature map, step by step",
+    "similarity": "S positive and S negative of patch tokens against old and new mIoU",
+}
+
+
+def figures_of(
+    experiment: Experiment,
+    kinds: Sequence[str],
+    *,
+    pictures: int = 4,
+    images: int = 500,
+    root: str | None = None,
+    device: str = "cpu",
+) -> Iterator[tuple[str, Figure]]:
+    """The figures of some kinds with their names; a kind for which the runs lack something gives none.
+
+    `pictures` is for predictions and features, `images` how many test pictures the similarities are taken over.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise TissError(suggest(kind, KINDS, "figure"))
+    if "steps" in kinds:
+        yield "steps", miou_over_steps(experiment)
+    if "classes" in kinds:
+        yield "classes", class_map(experiment)
+    if "forgetting" in kinds and (lost := forgetting_map(experiment)) is not None:
+        yield "forgetting", lost
+    if "confusion" in kinds and (matrices := last_confusions(experiment)):
+        yield "confusion", confusion_maps(matrices, experiment.groups)
+    wanted = "predictions" in kinds or "features" in kinds
+    gallery = collect_gallery(experiment, pictures, root, device) if wanted and pictures else None
+    for index in range(len(gallery.ids) if gallery else 0):
+        assert gallery is not None
+        if "predictions" in kinds:
+            yield f"predictions-{index}", gallery_figure(gallery, index)
+        if "features" in kinds:
+            yield f"features-{index}", feature_figure(experiment, gallery, index, root, device)
+    if (
+        "similarity" in kinds
+        and images
+        and (measured := experiment_similarity(experiment, images, root, device))
+    ):
+        yield "similarity", similarity_figure(experiment, measured)
+
+
+def write_figures(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    kinds: Sequence[str] = tuple(KINDS),
+    *,
+    pictures: int = 4,
+    images: int = 500,
+    root: str | None = None,
+    device: str = "cpu",
+) -> list[Path]:
+    """Writes figures into `folder`, named after experiment and kind; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for experiment in experiments:
+        prefix = f"{experiment.data}-{experiment.task}-{experiment.setup}"
+        prefix = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in prefix)
+        if sum(other.data == experiment.data and other.task == experiment.task for other in experiments) > 1:
+            prefix += f"-{experiment.protocol}" + (
+                f"-holdout{experiment.holdout:g}" if experiment.holdout else ""
+            )
+        made = figures_of(experiment, kinds, pictures=pictures, images=images, root=root, device=device)
+        for name, drawn in made:
+            written += [save_figure(drawn, folder / f"{prefix}-{name}.{suffix}") for suffix in ("svg", "png")]
+    return written

@@ -1,0 +1,48 @@
+"""Similarities of patch tokens, measured from saved models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tiss.losses import patch_similarity
+from tiss.models.contract import tokens
+from tiss.models.model import SegmentationModel
+from tiss.reporting.gallery import read_batch
+from tiss.reporting.runs import experiments, load_results
+from tiss.reporting.similarity import even_ids, experiment_similarity, measure_similarity, similarity_figure
+from tiss.scenarios.scenario import Scenario
+
+
+def test_similarity_is_the_mean_over_the_pictures(model_runs: list[Path], scenario: Scenario) -> None:
+    split = even_ids(scenario[-1].test, 20)  # one full batch and a part of one
+    measured = measure_similarity(model_runs[0], 2, split, 64)
+    assert measured is not None
+    models = [SegmentationModel.from_pretrained(model_runs[0] / f"step-{step}").eval() for step in (0, 1)]
+    images = read_batch(split, 64).image
+    with torch.inference_mode():
+        features = [[tokens(f) for f in model(images, (0, -1)).features] for model in models]
+    for step, (first, last) in enumerate(features):
+        expected = [float(value) for value in patch_similarity(last, first)]
+        assert measured[step].depth == pytest.approx(expected, rel=1e-5)
+    assert measured[0].previous is None
+    expected = [float(value) for value in patch_similarity(features[1][1], features[0][1])]
+    assert measured[1].previous == pytest.approx(expected, rel=1e-5)
+    assert measured[1].previous[0] == pytest.approx(1, abs=1e-5)  # the encoder did not move in these runs
+
+
+def test_pictures_are_spread_evenly(scenario: Scenario) -> None:
+    split = scenario[-1].test
+    assert even_ids(split, 3).ids == (split.ids[0], split.ids[20], split.ids[40])
+    assert even_ids(split, 500).ids == split.ids
+
+
+def test_figure_has_a_point_a_step(model_runs: list[Path]) -> None:
+    (experiment,) = experiments(load_results(model_runs))
+    measured = experiment_similarity(experiment, count=4)
+    assert list(measured) == ["TISS"]  # everything at once has no steps to compare
+    drawn = similarity_figure(experiment, measured)
+    counts = [len(axis.collections[0].get_offsets()) for axis in drawn.axes]
+    assert counts == [2, 2, 2, 2]  # step 0 has no model before it, and no new classes
