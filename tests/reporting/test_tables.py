@@ -81,6 +81,13 @@ def test_seeds_are_told() -> None:
     assert "±" in cell_text(table.rows[0].cells[0])
 
 
+def test_a_run_under_way_competes_with_nobody() -> None:
+    short = results("mib")
+    short |= {"finished": False, "steps": short["steps"][:1]}
+    table = final_table(experiments(load_results([results(), short]))[0])
+    assert [row.family for row in table.rows] == ["all", None]
+
+
 def test_print_results_fits_the_terminal() -> None:
     stream = io.StringIO()
     print_results(RUNS, Console(file=stream, width=80), classes=True)

@@ -208,7 +208,8 @@ def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[
         drawn = Figure(figsize=(size * columns + 0.5, size * lines + 0.3), layout="constrained")
         axes = drawn.subplots(lines, columns, squeeze=False)
         for axis, (label, matrix) in zip(axes.flat, matrices, strict=False):
-            _draw_map(axis, group_confusion(matrix, groups), names, names, 0, 100)
+            shares = group_confusion(matrix, groups)
+            _draw_map(axis, shares, names[: len(shares)], names[: len(shares)], 0, 100)
             axis.set_title(label)
         for axis in axes.flat[len(matrices) :]:
             axis.set_visible(False)

@@ -10,7 +10,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
+main { max-width: 1160px; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0 1rem; }
 h2 { font-size: 1.05rem; font-weight: 500; color: var(--soft); margin: 2rem 0 .75rem; }
 h4 { font-size: .95rem; font-weight: 500; margin: .8rem 0 .3rem; }
@@ -27,7 +27,7 @@ h3 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
 .strip { display: flex; flex-wrap: wrap; gap: .8rem; }
 figure { margin: 0; text-align: center; }
 figcaption { font-size: .84rem; }
-img { display: block; width: 100%; height: auto; image-rendering: pixelated; border-radius: 3px; }
+img { display: block; width: 100%; height: auto; image-rendering: pixelated; border-radius: 3px; outline: 1px solid var(--line); }
 .strip figure { width: 132px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .4rem 0; }
@@ -50,7 +50,7 @@ td.second { text-decoration: underline; text-underline-offset: 3px; }
 .given figure, .masks td { width: 92px; }
 .masks { margin: 0; }
 .masks th, .masks td { padding: .15rem .25rem; border: 0; }
-.masks td { text-align: center; }
+.masks td, .masks thead th { text-align: center; }
 .masks th.label { padding-right: .5rem; font-size: .9rem; vertical-align: middle; }
 .legend { display: flex; flex-wrap: wrap; align-items: center; gap: .3rem .9rem; font-size: .9rem; }
 .legend .step { color: var(--soft); margin-left: .6rem; }

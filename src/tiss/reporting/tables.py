@@ -49,7 +49,7 @@ def final_table(experiment: Experiment) -> Table:
             cells += [series.value(-1, figure(part, average)) for part in parts]
             cells.append(None if series.at_once else series.average(average))
         cells.append(series.mean_forgetting())
-        rows.append(Row((series.label,), tuple(cells), None if series.at_once else "all", series.at_once))
+        rows.append(Row((series.label,), tuple(cells), _family(series), series.at_once))
     title = f"{experiment.title}: mIoU in % after the last step"
     notes = ("Over steps: the mean of `all` over the steps. Forgotten: points lost since the best step.",)
     return Table(
@@ -67,8 +67,8 @@ def step_table(experiment: Experiment) -> Table:
         for step in range(series.steps):
             cells = tuple(series.value(step, figure(part, average)) for average in averages for part in parts)
             name = "all at once" if series.at_once else str(step)
-            last = f"step {step}" if step == series.steps - 1 and not series.at_once else None
-            rows.append(Row((series.label if step == 0 else "", name), cells, last, step == 0))
+            family = _family(series) if step == series.steps - 1 else None
+            rows.append(Row((series.label if step == 0 else "", name), cells, family, step == 0))
     title = f"{experiment.title}: mIoU in %, step by step"
     return Table(
         title, ("method", "step"), tuple(columns), tuple(rows), notes_of(experiment)
@@ -83,7 +83,7 @@ def class_table(experiment: Experiment) -> Table:
     rows = []
     for series in experiment.series:
         cells = tuple(series.value(-1, class_figure(column.name)) for column in columns)
-        rows.append(Row((series.label,), cells, None if series.at_once else "all", series.at_once))
+        rows.append(Row((series.label,), cells, _family(series), series.at_once))
     title = f"{experiment.title}: IoU in % by class after the last step"
     return Table(title, ("method",), tuple(columns), tuple(rows), notes_of(experiment))
 
@@ -94,7 +94,7 @@ def forgetting_table(experiment: Experiment) -> Table | None:
     for index, group in enumerate(experiment.groups[:-1]):
         columns += [Column(experiment.classes[channel], f"step {index}", lower=True) for channel in group]
     rows = tuple(
-        Row((series.label,), tuple(series.forgetting(column.name) for column in columns))
+        Row((series.label,), tuple(series.forgetting(column.name) for column in columns), _family(series))
         for series in experiment.series
         if not series.at_once
     )
@@ -102,6 +102,11 @@ def forgetting_table(experiment: Experiment) -> Table | None:
         return None
     title = f"{experiment.title}: points lost since a class's best step"
     return Table(title, ("method",), tuple(columns), rows, notes_of(experiment))
+
+
+def _family(series: Series) -> str | None:
+    """Methods that have finished compete; the upper bound and runs under way do not."""
+    return "all" if series.first.finished and not series.at_once else None
 
 
 def notes_of(experiment: Experiment) -> tuple[str, ...]:
