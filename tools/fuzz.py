@@ -36,7 +36,7 @@ from tools.mutate import mutate
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "corpus"
 SECONDS_EACH = 10  # no reader may take longer over a file of a few kilobytes
 MEMORY = 2 << 30  # more than any of them may take on top of what the process has
-KEPT_BYTES = 4096
+KEPT_BYTES = 2048
 
 
 class Hang(BaseException):
