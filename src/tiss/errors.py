@@ -12,6 +12,8 @@ class TissError(Exception):
     Messages quote names from files, so line breaks and control characters in them are defused here, once.
     """
 
+    reported = False  # the user has seen it already, by way of another process
+
     def __init__(self, message: object = "") -> None:
         super().__init__(one_line(str(message)))
 

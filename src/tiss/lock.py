@@ -83,7 +83,7 @@ class Lease:
     def try_acquire(self) -> bool:
         """Takes the lease if nobody holds it, and says whether it did."""
         mine = _Holder(
-            socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), secrets.token_hex(8)
+            socket.gethostname(), machine_name(), os.getpid(), process_start(os.getpid()), secrets.token_hex(8)
         )
         claim = hidden(self.path, f".{mine.token}{TEMPORARY}")
         with explained(self.path):
@@ -166,8 +166,8 @@ class Lease:
             return moved == holder
 
     def _is_stale(self, holder: _Holder | None, now: float) -> bool:
-        if holder is not None and holder.machine == _machine():
-            return _started(holder.pid) != holder.started
+        if holder is not None and holder.machine == machine_name():
+            return process_start(holder.pid) != holder.started
         try:
             return now - self.path.stat().st_mtime > self._stale_after
         except FileNotFoundError:
@@ -225,7 +225,8 @@ def _read(path: Path) -> _Holder | None:
     return holder if sound else None
 
 
-def _machine() -> str:
+def machine_name() -> str:
+    """This boot and process namespace: within it, process numbers mean something."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -233,7 +234,7 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def _started(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When process `pid` started, in the kernel's words; "" where it does not run (any more)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from importlib import import_module
 
 from tiss import __version__
@@ -36,8 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return dispatch(words)
     except TissError as error:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"tiss: {error}", file=sys.stderr)
+        report(error)
         return 2
     except KeyboardInterrupt:
         print(
@@ -52,6 +52,18 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"tiss: {TissError(f'{error.filename or words[0]}: {error.strerror}')}", file=sys.stderr)
         return 2
+
+
+def report(error: TissError) -> None:
+    """Prints the error once, however many processes found it: the first one has the word."""
+    rank = os.environ.get("RANK", "0")
+    if error.reported:
+        return
+    if rank != "0":
+        time.sleep(3)  # where the first process failed too, the launcher ends this one meanwhile
+        print(f"tiss: rank {rank}: {error}", file=sys.stderr)
+        return
+    print(f"tiss: {error}", file=sys.stderr)
 
 
 def dispatch(words: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 from tiss.cli.flags import Flag, flags_of, help_text, parse_flags, read_yaml
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> int:
         print(dump_config(complete), end="")
         return 0
     results = run_experiment(config, resume="resume" in given, steps=steps)
+    if os.environ.get("RANK", "0") != "0":
+        return 0  # one of several processes: the first one prints
     from tiss.reporting.tables import print_results
 
     print_results([results])

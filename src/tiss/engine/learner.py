@@ -75,6 +75,10 @@ class Learner:
 
     def fit(self, step: Step, journal: Journal | None = None) -> float:
         """Learns one step; returns the seconds of training."""
+        with self.world.together():
+            return self._fit(step, journal or Journal())
+
+    def _fit(self, step: Step, journal: Journal) -> float:
         self.begin(step)
         assert self.model is not None and self.method is not None
         teacher = self._make_teacher() if step.index > 0 and self.method.uses_teacher else None
@@ -93,7 +97,7 @@ class Learner:
                 self.method,
                 step,
                 loader,
-                journal or Journal(),
+                journal,
                 self.reporter,
             )
             return train_step(training)

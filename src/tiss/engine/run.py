@@ -90,7 +90,7 @@ def run_experiment(
     check_folder(folder, config, resume)
     learner = Learner(config=config, reporter=reporter)
     world = learner.world
-    with _owned(folder, world.is_main):
+    with world.together(), _owned(folder, world.is_main):
         if world.is_main:
             recover(folder)
             if not (folder / "config.yaml").exists():

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import InitProcessGroupKwargs
 from torch import nn
+from torch.distributed.distributed_c10d import _get_default_store
 
 from tiss.config import TrainConfig
+from tiss.engine.watchdog import Watchdog
 from tiss.errors import TissError
 from tiss.models.syncbn import convert_sync_batch_norm
+
+# the watchdog finds processes that are gone; this is for those that wait while one reads or writes for long
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
 class World:
@@ -25,12 +33,16 @@ class World:
         # accelerate keeps one state a process; a second run with another precision needs a new one
         AcceleratorState._reset_state(reset_partial_state=False)
         self.accelerator = Accelerator(
-            cpu=device == "cpu", mixed_precision="bf16" if bf16 else "no", log_with=train.tracker
+            cpu=device == "cpu",
+            mixed_precision="bf16" if bf16 else "no",
+            log_with=train.tracker,
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=COLLECTIVE_TIMEOUT)],
         )
         self.autocast_bf16 = bf16
         self.device: torch.device = self.accelerator.device
         self.rank = self.accelerator.process_index
         self.size = self.accelerator.num_processes
+        self._watchdog: Watchdog | None = None
         if train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -52,6 +64,29 @@ class World:
         devices = [self.device] if self.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=devices)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All processes or none: what goes wrong in one of them within this block ends the others too."""
+        if self.size == 1 or self._watchdog is not None:
+            yield
+            return
+        self._watchdog = watchdog = Watchdog(_get_default_store(), self.rank, self.size)
+        watchdog.start()
+        try:
+            yield
+        except TissError as error:
+            watchdog.fail(str(error))
+            error.reported = self.rank > 0
+            raise
+        except Exception as error:
+            patience = watchdog.timeout + 5 if is_broken_connection(error) else 0.0
+            watchdog.fail(f"{type(error).__name__}: {error}", patience=patience)
+            raise
+        else:
+            watchdog.stop()
+        finally:
+            self._watchdog = None
+
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
 
@@ -65,6 +100,11 @@ class World:
                 f"--train.accumulate {accumulate}: take {nearest}"
             )
         return batch // parts
+
+
+def is_broken_connection(error: Exception) -> bool:
+    """Whether `error` is only what another process's end looks like from here."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def choose_device(name: str) -> str:

@@ -1,0 +1,256 @@
+"""Processes that watch over each other: one that dies, hangs or fails ends the whole run with its name.
+
+Each process beats in the store that the process group was made with. The first process watches all others, they
+watch the first, so traffic grows with the number of processes and not with its square. Whoever finds something
+wrong leaves a verdict in the store; all that read it stop. Ages are measured by the watcher's own clock from the
+last change that it saw, so clocks of several machines need not agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import Store
+
+from tiss.lock import machine_name, process_start
+
+PEER_TIMEOUT = 25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines
+FAILED, GONE = 2, 3  # exit codes: a mistake that some process reported; a process that died or hangs
+REMEDY = "the last checkpoint is whole: the same command with --resume goes on"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a process lives."""
+
+    rank: int
+    host: str
+    machine: str
+    pid: int
+    started: str
+
+    @classmethod
+    def myself(cls, rank: int) -> Peer:
+        pid = os.getpid()
+        return cls(rank, socket.gethostname(), machine_name(), pid, process_start(pid))
+
+    @property
+    def is_here(self) -> bool:
+        return self.machine == machine_name()
+
+    @property
+    def has_died(self) -> bool:
+        """Known for sure on this machine only."""
+        return self.is_here and process_start(self.pid) != self.started
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+
+@dataclass
+class Sign:
+    """The last sign of life of a process, and when it was seen to change."""
+
+    beat: str
+    since: float
+
+
+class Watchdog:
+    """A thread that beats for this process and looks after others, from `start` to `stop`."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: float | None = None) -> None:
+        self.timeout = timeout or float(os.environ.get("TISS_PEER_TIMEOUT", PEER_TIMEOUT))
+        self.interval = min(1.0, self.timeout / 5)
+        self.store = store.clone()  # a connection of its own: the other one may wait for hours
+        self.store.set_timeout(timedelta(seconds=self.timeout))
+        self.rank, self.size = rank, size
+        self.peers: dict[int, Peer] = {}
+        self.signs: dict[int, Sign] = {}
+        self.beats = 0
+        self.last_look = time.monotonic()
+        self.speaking = threading.Lock()  # one of the two threads of a process has the last word
+        self.wake, self.waker = socket.socketpair()
+        self.waker.setblocking(False)
+        self.thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    # Called by the process's own thread
+
+    def start(self) -> None:
+        self._set(f"who/{self.rank}", json.dumps(asdict(Peer.myself(self.rank))))
+        self._set(f"beat/{self.rank}", "0")
+        self._hear_termination()
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Leaves in peace; the first process, which may keep the store, goes last."""
+        self.waker.send(b"\0")
+        self.thread.join()
+        try:
+            self._set(f"beat/{self.rank}", "done")
+            deadline = time.monotonic() + 5
+            while self.rank == 0 and time.monotonic() < deadline and not self._all_done():
+                time.sleep(0.02)
+        except RuntimeError:  # the store went with a process that had nothing left to do
+            pass
+        self._forget_termination()
+
+    def fail(self, message: str, code: int = FAILED, patience: float = 0.0) -> None:
+        """Tells all processes that this one cannot go on; `patience` waits for an earlier cause to show itself."""
+        time.sleep(patience)
+        if self.rank > 0:
+            time.sleep(self.interval)  # a mistake that all processes find is the first one's to report
+        verdict = {"rank": self.rank, "text": f"rank {self.rank}: {message}", "code": code, "heard": False}
+        if not self._claim(verdict):
+            time.sleep(10 * self.interval)  # the other thread is about to end this process for that reason
+        elif self.rank > 0:
+            deadline = time.monotonic() + 3 * self.interval + 1
+            while time.monotonic() < deadline and not self.store.check([key("heard")]):
+                time.sleep(0.05)
+            if not self.store.check([key("heard")]):
+                self._say(verdict["text"])
+        else:
+            time.sleep(2 * self.interval)  # the store may end with this process: let the others read it
+        self.speaking.acquire()
+
+    # The thread
+
+    def _watch(self) -> None:
+        while True:
+            ready, _, _ = select.select([self.wake], [], [], self.interval)
+            signals = self.wake.recv(64) if ready else b""
+            if 0 in signals:
+                return
+            try:
+                self._look()
+            except RuntimeError as error:
+                self._store_lost(error)
+            if signal.SIGTERM in signals:
+                self._exit(128 + signal.SIGTERM)
+
+    def _look(self) -> None:
+        self.beats += 1
+        self._set(f"beat/{self.rank}", str(self.beats))
+        self._obey()
+        now = time.monotonic()
+        slept = now - self.last_look > 3 * self.interval + 1  # this process itself was stopped or starved
+        self.last_look = now
+        for rank in range(1, self.size) if self.rank == 0 else (0,):
+            sign = self._sign_of(rank, now)
+            if slept:
+                sign.since = now
+            if sign.beat == "done":
+                continue
+            peer = self.peers.get(rank)
+            if peer is not None and peer.has_died and self._read(f"beat/{rank}") != "done":
+                self._obey()  # it may have said why
+                self._sentence(peer, "ended without a word (often: killed for want of memory)")
+            elif now - sign.since > self.timeout:
+                self._sentence(
+                    peer or rank, f"has given no sign of life for {self.timeout:.0f} s", kill=True
+                )
+
+    def _sign_of(self, rank: int, now: float) -> Sign:
+        beat = self._read(f"beat/{rank}")
+        if rank not in self.peers and beat is not None:
+            self.peers[rank] = Peer(**json.loads(self._read(f"who/{rank}") or "{}"))
+        sign = self.signs.setdefault(rank, Sign("", now))
+        if beat is not None and beat != sign.beat:
+            sign.beat, sign.since = beat, now
+        return sign
+
+    def _obey(self) -> None:
+        """Stops where another process has left a verdict; the first process says it aloud."""
+        text = self._read("verdict")
+        verdict: dict[str, Any] = json.loads(text) if text else {}
+        if not verdict or verdict["rank"] == self.rank:
+            return
+        self.speaking.acquire()
+        if self.rank == 0 and not verdict["heard"]:
+            self._say(verdict["text"])
+        self._set("heard", "1")
+        self._exit(verdict["code"])
+
+    def _sentence(self, who: Peer | int, what: str, kill: bool = False) -> None:
+        self.speaking.acquire()
+        name = str(who) if isinstance(who, Peer) else f"rank {who}"
+        if self._claim({"rank": self.rank, "text": f"{name} {what}", "code": GONE, "heard": True}):
+            self._say(f"{name} {what}; {REMEDY}")
+        if kill and isinstance(who, Peer) and who.is_here and process_start(who.pid) == who.started:
+            os.kill(who.pid, signal.SIGKILL)  # a stopped process would keep its launcher waiting
+        self._exit(GONE)
+
+    def _store_lost(self, error: RuntimeError) -> None:
+        sign = self.signs.get(0)
+        if self.rank > 0 and sign is not None and sign.beat == "done":
+            self._exit_thread()
+        self.speaking.acquire()
+        who = self.peers.get(0) if self.rank else None
+        name = f"{who}, or the launcher," if who is not None else "the launcher"
+        self._say(f"{name} no longer answers ({str(error).splitlines()[0][:120]}); {REMEDY}")
+        self._exit(GONE)
+
+    def _exit_thread(self) -> None:
+        raise SystemExit  # ends this thread only
+
+    # The store
+
+    def _claim(self, verdict: dict[str, Any]) -> bool:
+        """Leaves `verdict` unless there is one already, and says whether it is now the one."""
+        text = json.dumps(verdict)
+        found = self.store.compare_set(key("verdict"), "", text)
+        return bool(found.decode() == text)
+
+    def _set(self, name: str, value: str) -> None:
+        self.store.set(key(name), value)
+
+    def _read(self, name: str) -> str | None:
+        return self.store.get(key(name)).decode() if self.store.check([key(name)]) else None
+
+    def _all_done(self) -> bool:
+        return all(self._read(f"beat/{rank}") == "done" for rank in range(1, self.size))
+
+    # The end
+
+    def _say(self, text: str) -> None:
+        print(f"tiss: {text}", file=sys.stderr, flush=True)
+
+    def _exit(self, code: int) -> None:
+        sys.stdout.flush()
+        os._exit(code)
+
+    def _hear_termination(self) -> None:
+        """A launcher ends all processes when one dies; the reason is worth a line before that.
+
+        Python runs handlers in the main thread only, which may wait in a collective for ever: the signal's
+        number in the pipe wakes the watchdog instead.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        self.hears = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        if self.hears:
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            signal.set_wakeup_fd(self.waker.fileno(), warn_on_full_buffer=False)
+            os.register_at_fork(after_in_child=self._forget_in_child)
+
+    def _forget_termination(self) -> None:
+        if self.hears:
+            self.hears = False
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _forget_in_child(self) -> None:
+        """Loader processes are forked from here, and must neither ignore the signal nor pass it on."""
+        self._forget_termination()
+
+
+def key(name: str) -> str:
+    return f"tiss/{name}"
