@@ -24,8 +24,11 @@ from torch.distributed import Store
 
 from tiss.lock import machine_name, process_start
 
-PEER_TIMEOUT = 25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines
+PEER_TIMEOUT = (
+    25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines
+)
 FAILED, GONE = 2, 3  # exit codes: a mistake that some process reported; a process that died or hangs
+STOP = 0  # in the pipe that wakes the thread; other bytes there are numbers of signals
 REMEDY = "the last checkpoint is whole: the same command with --resume goes on"
 
 
@@ -93,7 +96,7 @@ class Watchdog:
 
     def stop(self) -> None:
         """Leaves in peace; the first process, which may keep the store, goes last."""
-        self.waker.send(b"\0")
+        self.waker.send(bytes([STOP]))
         self.thread.join()
         try:
             self._set(f"beat/{self.rank}", "done")
@@ -128,7 +131,7 @@ class Watchdog:
         while True:
             ready, _, _ = select.select([self.wake], [], [], self.interval)
             signals = self.wake.recv(64) if ready else b""
-            if 0 in signals:
+            if STOP in signals:
                 return
             try:
                 self._look()
@@ -155,9 +158,7 @@ class Watchdog:
                 self._obey()  # it may have said why
                 self._sentence(peer, "ended without a word (often: killed for want of memory)")
             elif now - sign.since > self.timeout:
-                self._sentence(
-                    peer or rank, f"has given no sign of life for {self.timeout:.0f} s", kill=True
-                )
+                self._sentence(peer or rank, f"has given no sign of life for {self.timeout:.0f} s", kill=True)
 
     def _sign_of(self, rank: int, now: float) -> Sign:
         beat = self._read(f"beat/{rank}")
@@ -171,9 +172,11 @@ class Watchdog:
     def _obey(self) -> None:
         """Stops where another process has left a verdict; the first process says it aloud."""
         text = self._read("verdict")
-        verdict: dict[str, Any] = json.loads(text) if text else {}
-        if not verdict or verdict["rank"] == self.rank:
+        if not text:
             return
+        verdict: dict[str, Any] = json.loads(text)
+        if verdict["rank"] == self.rank:  # this process's own thread has failed and is about to say so
+            raise SystemExit  # ends this thread only
         self.speaking.acquire()
         if self.rank == 0 and not verdict["heard"]:
             self._say(verdict["text"])
@@ -192,15 +195,12 @@ class Watchdog:
     def _store_lost(self, error: RuntimeError) -> None:
         sign = self.signs.get(0)
         if self.rank > 0 and sign is not None and sign.beat == "done":
-            self._exit_thread()
+            raise SystemExit  # ends this thread only
         self.speaking.acquire()
         who = self.peers.get(0) if self.rank else None
         name = f"{who}, or the launcher," if who is not None else "the launcher"
         self._say(f"{name} no longer answers ({str(error).splitlines()[0][:120]}); {REMEDY}")
         self._exit(GONE)
-
-    def _exit_thread(self) -> None:
-        raise SystemExit  # ends this thread only
 
     # The store
 
@@ -239,17 +239,14 @@ class Watchdog:
         if self.hears:
             signal.signal(signal.SIGTERM, lambda number, frame: None)
             signal.set_wakeup_fd(self.waker.fileno(), warn_on_full_buffer=False)
-            os.register_at_fork(after_in_child=self._forget_in_child)
+            # forked loader processes must neither ignore the signal nor pass it on to this one
+            os.register_at_fork(after_in_child=self._forget_termination)
 
     def _forget_termination(self) -> None:
         if self.hears:
             self.hears = False
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def _forget_in_child(self) -> None:
-        """Loader processes are forked from here, and must neither ignore the signal nor pass it on."""
-        self._forget_termination()
 
 
 def key(name: str) -> str:

@@ -1,0 +1,96 @@
+"""Two processes under torchrun: one of them dies, hangs or fails, and the whole run ends with its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.processes import Launched
+from tiss.cli.main import main
+from tiss.files import read_tensors
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+PEER_TIMEOUT = 3.0
+
+
+@pytest.fixture(scope="module")
+def long_flags(tiny_flags: list[str]) -> list[str]:
+    """Two steps that last some seconds."""
+    more = ["--train.epochs", "60", "--train.step_epochs", "1", "--train.log_every", "20", "--method", "mib"]
+    return [*tiny_flags, *more, "--train.save_every", "20"]
+
+
+@pytest.fixture(scope="module")
+def straight(long_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run never hurt, in one process."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    assert main(["run", *long_flags, "--out", str(out)]) == 0
+    return out
+
+
+def same_weights(one: Path, two: Path, step: int) -> None:
+    first, second = (read_tensors(run / f"step-{step}" / "model.safetensors") for run in (one, two))
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("blow", "rank"),
+    [
+        (signal.SIGKILL, 1),
+        (signal.SIGSTOP, 1),
+        pytest.param(signal.SIGKILL, 0, marks=pytest.mark.slow),
+        pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_dies_or_hangs_ends_the_run(
+    blow: signal.Signals, rank: int, long_flags: list[str], straight: Path, tmp_path: Path
+):
+    out = tmp_path / "run"
+    flags = [*long_flags, "--out", str(out)]
+    launched = Launched(flags, tmp_path / "log", TISS_PEER_TIMEOUT=str(PEER_TIMEOUT))
+    try:
+        launched.wait_for(out / "checkpoint" / "state.json")
+        victim = launched.pid_of(rank)
+        os.kill(victim, blow)
+        start = time.monotonic()
+        assert launched.wait() != 0
+        assert time.monotonic() - start < PEER_TIMEOUT + 25
+    finally:
+        launched.end()
+    (message,) = launched.messages()
+    assert f"rank {rank} (process {victim} on " in message
+    assert ("no sign of life" if blow == signal.SIGSTOP else "ended without a word") in message
+    assert "--resume" in message
+    assert not (out / "results.json").exists()
+    assert main(["run", *flags, "--resume"]) == 0  # another number of processes
+    for step in (0, 1):
+        same_weights(straight, out, step)
+    scores = [json.loads((run / "results.json").read_text())["steps"] for run in (straight, out)]
+    assert [s["train_images"] for s in scores[0]] == [s["train_images"] for s in scores[1]]
+
+
+def test_a_picture_that_breaks_for_one_rank(tiny_folder: Path, tiny_flags: list[str], tmp_path: Path):
+    broken = tmp_path / "data"
+    shutil.copytree(tiny_folder, broken)
+    flags = [str(broken) if word == str(tiny_folder) else word for word in tiny_flags]
+    flags += ["--train.loader", "workers", "--train.workers", "0", "--train.epochs", "400"]
+    out = tmp_path / "run"
+    launched = Launched([*flags, "--out", str(out), "--train.save_every", "2"], tmp_path / "log")
+    try:
+        launched.wait_for(out / "checkpoint" / "state.json")
+        picture = sorted((broken / "images" / "train").iterdir())[0]
+        picture.unlink()
+        assert launched.wait(60) != 0
+    finally:
+        launched.end()
+    (message,) = launched.messages()
+    assert picture.name in message
