@@ -35,7 +35,9 @@ class Dataset(Protocol):
     name: str
     classes: tuple[str, ...]  # foreground classes; label value i + 1 is classes[i]
     has_background: bool  # False: label 0 means "not a class yet" and never enters a mean
-    background_in_test: int  # what label 0 becomes in a test: 0, or 255 where it is no class (ADE20K's "other")
+    background_in_test: (
+        int  # what label 0 becomes in a test: 0, or 255 where it is no class (ADE20K's "other")
+    )
 
     def ids(self, split: str) -> list[str]:
         """Sorted ids of `split` ("train" or "test")."""
@@ -71,7 +73,9 @@ class Batch:
     ids: list[str]
 
     def to(self, device: torch.device | str) -> Batch:
-        return Batch(self.image.to(device, non_blocking=True), self.label.to(device, non_blocking=True), self.ids)
+        return Batch(
+            self.image.to(device, non_blocking=True), self.label.to(device, non_blocking=True), self.ids
+        )
 
 
 DATASETS: Registry[type] = Registry(

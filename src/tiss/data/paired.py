@@ -46,6 +46,8 @@ class PairedDataset:
         if not folder.is_dir():
             raise TissError(f"--data.root: {folder} is not a folder")
         self._root = self.find_root(folder)
+        self.skips_broken = False  # leave faulty pairs out of the lists instead of stopping at the first
+        self.left_out: dict[str, list[str]] = {}  # by split: what was wrong with them
         self._listings: dict[str, Listing] = {}
         self._entries: dict[str, dict[str, Entry]] = {}
 
@@ -96,7 +98,10 @@ class PairedDataset:
     def pairs(self, split: str) -> dict[str, Pair]:
         """Files by id, in order of id; a fault of the lists raises."""
         found = self.listing(split)
-        self._stop_at(found.problems)
+        if found.pairs and self.skips_broken:
+            self._leave_out(split, found.problems)
+        else:
+            self._stop_at(found.problems)
         return found.pairs
 
     def ids(self, split: str) -> list[str]:
@@ -127,10 +132,19 @@ class PairedDataset:
         return self._entries[split]
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        """For each id, the label values in its mask, 0 and 255 left out; a faulty pair raises."""
+        """For each id, the label values in its mask, 0 and 255 left out; a faulty pair raises or is left out."""
         entries = self.entries(split)
-        self._stop_at([entry.problem for entry in entries.values() if entry.problem is not None])
-        return {id: frozenset(entry.pixels) - {BACKGROUND, IGNORE} for id, entry in entries.items()}
+        problems = [entry.problem for entry in entries.values() if entry.problem is not None]
+        if self.skips_broken:
+            self._leave_out(split, problems)
+        else:
+            self._stop_at(problems)
+        sound = {id: entry for id, entry in entries.items() if entry.problem is None}
+        return {id: frozenset(entry.pixels) - {BACKGROUND, IGNORE} for id, entry in sound.items()}
+
+    def _leave_out(self, split: str, problems: list[str]) -> None:
+        known = self.left_out.setdefault(split, [])
+        known += [problem for problem in problems if problem not in known]
 
     def _stop_at(self, problems: list[str]) -> None:
         if problems:

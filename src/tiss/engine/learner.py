@@ -70,6 +70,10 @@ class Learner:
         self.world = World(config.train)
         if not self.world.is_main:
             self.reporter = Reporter()
+        self.skipped: dict[str, list[str]] = {
+            "train": [],
+            "test": [],
+        }  # ids of the last step and the last test
         self._resolved = False
         self._teacher: SegmentationModel | None = None
 
@@ -100,7 +104,9 @@ class Learner:
                 journal,
                 self.reporter,
             )
-            return train_step(training)
+            seconds = train_step(training)
+            self.skipped["train"] = self.world.union(loader.skipped)
+            return seconds
         finally:
             loader.close()
 
@@ -189,13 +195,15 @@ class Learner:
             # batches of a test differ in size, and a forward pass is short: nothing to compile there
             eager = torch.compiler.set_stance("force_eager")
             with self.reporter.bar("test", len(split)) as bar, self.world.autocast(), eager:
-                return evaluate(
+                matrix = evaluate(
                     self.model,
                     loader,
                     len(self.model.classes),
                     device=self.world.device,
                     progress=bar.advance,
                 )
+            self.skipped["test"] = self.world.union(loader.skipped)
+            return matrix
         finally:
             loader.close()
 

@@ -93,9 +93,17 @@ def run_experiment(
     with world.together(), _owned(folder, world.is_main):
         if world.is_main:
             recover(folder)
+            for path in folder.glob("nonfinite-*.json"):  # of an attempt that this one replaces
+                path.unlink()
             if not (folder / "config.yaml").exists():
                 write_text(folder / "config.yaml", dump_config(config))
-            write_json(folder / "environment.json", describe_environment(world))
+            left_out = getattr(scenario.dataset, "left_out", {})
+            write_json(
+                folder / "environment.json", {**describe_environment(world), "data_left_out": left_out}
+            )
+            for split, problems in left_out.items():
+                if problems:
+                    reporter.say(f"{split}: {len(problems)} faulty, left out; the first: {problems[0]}")
         world.wait()
         if config.train.tracker:
             world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
@@ -156,7 +164,13 @@ def _finish_step(
             if state:
                 write_tensors(temporary / "method.safetensors", state)
         results = write_results(folder, learner.config, scenario)
-        _write_timing(folder, step.index, seconds)
+        _write_timing(folder, step.index, seconds, learner.skipped)
+        for split, ids in learner.skipped.items():
+            if ids:
+                learner.reporter.say(
+                    f"step {step.index}: {len(ids)} {split} image(s) could not be read and were skipped, "
+                    f"{ids[0]} the first; timing.json lists them"
+                )
         scores = results["steps"][-1]["scores"]["all"]
         shown = (
             scores["with_background"]
@@ -170,10 +184,13 @@ def _finish_step(
     learner.world.wait()
 
 
-def _write_timing(folder: Path, step: int, seconds: float | None) -> None:
+def _write_timing(folder: Path, step: int, seconds: float | None, skipped: dict[str, list[str]]) -> None:
     path = folder / "timing.json"
     timing = read_json(path) if path.exists() else {}
-    timing[f"step-{step}"] = {"train_seconds": None if seconds is None else round(seconds, 3)}
+    timing[f"step-{step}"] = {
+        "train_seconds": None if seconds is None else round(seconds, 3),
+        "skipped": {split: ids for split, ids in skipped.items() if ids},
+    }
     write_json(path, timing)
 
 
@@ -219,6 +236,7 @@ def open_scenario(config: RunConfig, dataset: Dataset | None = None) -> tuple[Ru
         lists=config.lists,
         holdout=config.holdout,
         dataset=dataset,
+        on_error=config.data.on_error,
     )
     config = resolve(config, scenario.dataset)
     if METHODS.get(config.method.name).joint:

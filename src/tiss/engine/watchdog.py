@@ -74,7 +74,8 @@ class Watchdog:
     def __init__(self, store: Store, rank: int, size: int, timeout: float | None = None) -> None:
         self.timeout = timeout or float(os.environ.get("TISS_PEER_TIMEOUT", PEER_TIMEOUT))
         self.interval = min(1.0, self.timeout / 5)
-        self.store = store.clone()  # a connection of its own: the other one may wait for hours
+        # a connection of its own: the other one may wait for hours
+        self.store: Store = store.clone()  # type: ignore[attr-defined]
         self.store.set_timeout(timedelta(seconds=self.timeout))
         self.rank, self.size = rank, size
         self.peers: dict[int, Peer] = {}
@@ -112,7 +113,8 @@ class Watchdog:
         time.sleep(patience)
         if self.rank > 0:
             time.sleep(self.interval)  # a mistake that all processes find is the first one's to report
-        verdict = {"rank": self.rank, "text": f"rank {self.rank}: {message}", "code": code, "heard": False}
+        text = f"rank {self.rank}: {message}"
+        verdict = {"rank": self.rank, "text": text, "code": code, "heard": False}
         if not self._claim(verdict):
             time.sleep(10 * self.interval)  # the other thread is about to end this process for that reason
         elif self.rank > 0:
@@ -120,7 +122,7 @@ class Watchdog:
             while time.monotonic() < deadline and not self.store.check([key("heard")]):
                 time.sleep(0.05)
             if not self.store.check([key("heard")]):
-                self._say(verdict["text"])
+                self._say(text)
         else:
             time.sleep(2 * self.interval)  # the store may end with this process: let the others read it
         self.speaking.acquire()

@@ -90,6 +90,14 @@ class World:
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
 
+    def union(self, items: list[str]) -> list[str]:
+        """What any of the processes holds, sorted."""
+        lists: list[list[str]] = [items]
+        if self.size > 1:
+            lists = [[] for _ in range(self.size)]
+            dist.all_gather_object(lists, items)
+        return sorted({item for part in lists for item in part})
+
     def share_of(self, batch: int, accumulate: int) -> int:
         """Images of one micro-batch in this process; a batch that cannot be shared out evenly is refused."""
         parts = self.size * accumulate

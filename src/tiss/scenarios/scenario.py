@@ -131,7 +131,7 @@ class Scenario:
         ids = sorted(self.held) if self.held else self.dataset.ids("test")
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
-            ids = [id for id in ids if not present[id].isdisjoint(seen)]
+            ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
         unseen = frozenset(range(1, len(self.dataset.classes) + 1)) - seen.keys()
         table = evaluation_table(seen, unseen, self.protocol, self.dataset.background_in_test)
         return Split(self.dataset, split, tuple(ids), table, self.shared)
@@ -169,6 +169,7 @@ def load_scenario(
     lists: str | Path | None = None,
     holdout: float = 0.0,
     dataset: Dataset | None = None,
+    on_error: str = "stop",
 ) -> Scenario:
     """Loads a data set by name (or takes the object given) and lays out its steps.
 
@@ -181,8 +182,12 @@ def load_scenario(
         order: order of the classes, see `parse_order`.
         lists: a folder with the training ids of each step, which then replace the setup's selection.
         holdout: share of the training ids kept out of every step and scored instead of the test.
+        on_error: "stop" at the first pair of files that cannot be read, or "skip" such pairs; the data set
+            then tells them in `left_out`.
     """
     dataset = _find_dataset(data, root, dataset)
+    if on_error == "skip" and hasattr(dataset, "skips_broken"):
+        dataset.skips_broken = True
     values = parse_task(task or _default_task(dataset), dataset.classes, order)
     if sum(map(len, values)) > 253:
         raise TissError(

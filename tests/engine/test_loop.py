@@ -1,0 +1,177 @@
+"""Runs that meet broken pictures and broken losses, and runs that must come out the same to the last bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tiss.cli.main import main
+from tiss.config import DataConfig
+from tiss.data.base import Batch
+from tiss.data.loader import TrainLoader
+from tiss.methods.base import METHODS
+from tiss.models.contract import Output
+from tiss.scenarios.scenario import load_scenario
+
+
+@pytest.fixture
+def own_data(tiny_folder: Path, tiny_flags: list[str], tmp_path: Path) -> tuple[Path, list[str]]:
+    """A copy of the tiny data set that a test may damage, and the flags for it."""
+    root = tmp_path / "data"
+    shutil.copytree(tiny_folder, root)
+    return root, [str(root) if word == str(tiny_folder) else word for word in tiny_flags]
+
+
+@pytest.fixture
+def breaking(own_data: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Removes one training picture and cuts off another once the first epoch is asked for, after every check."""
+    ids = load_scenario("folder", root=own_data[0], task="2-2")[0].train.ids
+    pictures = [own_data[0] / "images" / "train" / f"{id}.png" for id in ids[:2]]
+    epoch = TrainLoader.epoch
+
+    def break_then_load(self: TrainLoader, *arguments: Any, **named: Any) -> Iterator[Batch]:
+        pictures[0].unlink(missing_ok=True)
+        pictures[1].write_bytes(pictures[1].read_bytes()[:90])
+        return epoch(self, *arguments, **named)
+
+    monkeypatch.setattr(TrainLoader, "epoch", break_then_load)
+    return pictures
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_picture_that_breaks_stops_the_run_with_its_name(
+    workers: str, own_data: tuple[Path, list[str]], breaking: list[Path], tmp_path: Path, capsys
+):
+    flags = [*own_data[1], "--train.loader", "workers", "--train.workers", workers, "--train.epochs", "3"]
+    assert main(["run", *flags, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert any(picture.name in error for picture in breaking)
+
+
+def test_a_picture_that_breaks_is_skipped_and_counted(
+    own_data: tuple[Path, list[str]], breaking: list[Path], tmp_path: Path, capsys
+):
+    out = tmp_path / "out"
+    flags = [*own_data[1], "--train.loader", "workers", "--train.workers", "0", "--train.epochs", "6"]
+    assert main(["run", *flags, "--data.on_error", "skip", "--out", str(out)]) == 0
+    timing = json.loads((out / "timing.json").read_text())
+    skipped = {id for step in timing.values() for id in step["skipped"].get("train", [])}
+    assert skipped == {picture.stem for picture in breaking}
+    assert "could not be read and were skipped" in capsys.readouterr().err
+
+
+def test_a_picture_broken_before_the_start(own_data: tuple[Path, list[str]], tmp_path: Path, capsys):
+    root, flags = own_data
+    train, test = (sorted((root / "images" / split).iterdir())[0] for split in ("train", "test"))
+    train.unlink()
+    test.write_bytes(test.read_bytes()[:90])
+    assert main(["run", *flags, "--out", str(tmp_path / "stop")]) == 2
+    assert train.stem in capsys.readouterr().err
+    out = tmp_path / "skip"
+    assert main(["run", *flags, "--data.on_error", "skip", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert train.stem in said
+    left_out = json.loads((out / "environment.json").read_text())["data_left_out"]
+    assert len(left_out["train"]) == 1
+    timing = json.loads((out / "timing.json").read_text())
+    assert [step["skipped"]["test"] for step in timing.values()] == [[test.stem]] * 2
+
+
+class Turns:
+    """Makes the method's loss NaN from its `after`-th call on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+        method = METHODS.get("mib")
+        plain, self.calls = method.losses, 0
+
+        def losses(this: Any, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
+            self.calls += 1
+            terms = plain(this, batch, output, teacher)
+            factor = float("nan") if self.calls > after else 1.0
+            return {name: term * factor for name, term in terms.items()}
+
+        monkeypatch.setattr(method, "losses", losses)
+
+
+def test_a_loss_that_is_not_finite(tiny_flags: list[str], tmp_path: Path, monkeypatch, capsys):
+    long = [*tiny_flags, "--method", "mib", "--train.epochs", "6", "--train.save_every", "2"]
+    straight, out = tmp_path / "straight", tmp_path / "out"
+    assert main(["run", *long, "--out", str(straight)]) == 0
+    with monkeypatch.context() as patched:
+        Turns(patched, after=5)
+        assert main(["run", *long, "--out", str(out)]) == 2
+    assert "not finite" in capsys.readouterr().err
+    found = json.loads((out / "nonfinite-0.json").read_text())
+    assert (found["step"], found["iteration"], found["seed"]) == (0, 5, 0)
+    assert len(found["ids"]) == 4
+    assert found["losses"] == {"cross_entropy": "nan"}
+    position = json.loads((out / "checkpoint" / "state.json").read_text())["position"]
+    assert position["iteration"] == 4  # the last good one
+    assert main(["run", *long, "--out", str(out), "--resume"]) == 0
+    assert not (out / "nonfinite-0.json").exists()
+    for step in (0, 1):
+        weights = [(run / f"step-{step}" / "model.safetensors").read_bytes() for run in (straight, out)]
+        assert weights[0] == weights[1]
+
+
+def test_a_rate_that_is_far_too_high(tiny_flags: list[str], tmp_path: Path, capsys):
+    out = tmp_path / "out"
+    flags = [
+        *tiny_flags,
+        "--method",
+        "ft",
+        "--train.epochs",
+        "9",
+        "--train.lr",
+        "1e30",
+        "--train.warmup",
+        "0",
+    ]
+    assert main(["run", *flags, "--train.optimizer", "sgd", "--out", str(out)]) == 2
+    assert "--train.lr" in capsys.readouterr().err
+    assert (out / "nonfinite-0.json").exists()
+
+
+def test_weights_do_not_depend_on_the_loader(tiny_flags: list[str], tmp_path: Path):
+    ways = {
+        "none": ("workers", "0"),
+        "one": ("workers", "1"),
+        "two": ("workers", "2"),
+        "memory": ("memory", "0"),
+    }
+    weights = set()
+    for name, (loader, workers) in ways.items():
+        flags = [
+            *tiny_flags,
+            "--train.loader",
+            loader,
+            "--train.workers",
+            workers,
+            "--data.photometric",
+            "true",
+        ]
+        out = tmp_path / name
+        assert main(["run", *flags, "--model.drop_path", "0.2", "--out", str(out)]) == 0
+        weights.add(b"".join((out / f"step-{step}" / "model.safetensors").read_bytes() for step in (0, 1)))
+    assert len(weights) == 1
+
+
+def test_deterministic_mode_is_a_setting(tiny_flags: list[str], tmp_path: Path):
+    try:
+        assert (
+            main(["run", *tiny_flags, "--train.deterministic", "true", "--out", str(tmp_path / "out")]) == 0
+        )
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_pictures_that_cannot_be_read_stop_the_run_by_default():
+    assert DataConfig().on_error == "stop"
