@@ -105,13 +105,13 @@ def similarity_figure(experiment: Experiment, measured: dict[str, list[StepSimil
         for column, sign in enumerate(("positive", "negative")):
             for row, (what, part) in enumerate((("previous", "old"), ("depth", "new"))):
                 axis = axes[row][column]
-                other = "last layer, step before" if what == "previous" else "first layer"
+                other = "h_{t-1}^L" if what == "previous" else "h_t^1"
                 for series, (colour, marker) in zip(
                     shown, method_styles([s.method for s in shown]), strict=True
                 ):
                     points = _points(series, measured[series.label], what, column, part, average)
                     _draw_path(axis, points, colour, marker, series.label)
-                axis.set_xlabel(f"S {sign}: last layer, {other}")
+                axis.set_xlabel(rf"$S_\mathrm{{{sign}}}(h_t^L, {other})$")
                 axes[row][0].set_ylabel(f"mIoU of {part} classes in %")
         drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return drawn

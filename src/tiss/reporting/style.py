@@ -27,7 +27,8 @@ h3 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
 .strip { display: flex; flex-wrap: wrap; gap: .8rem; }
 figure { margin: 0; text-align: center; }
 figcaption { font-size: .84rem; }
-img { display: block; width: 100%; height: auto; image-rendering: pixelated; border-radius: 3px; outline: 1px solid var(--line); }
+img { display: block; width: 100%; height: auto; image-rendering: pixelated; border-radius: 3px;
+  outline: 1px solid var(--line); }
 .strip figure { width: 132px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .4rem 0; }
