@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import Batch
-from tiss.losses import cross_entropy, feature_distillation, unbiased_cross_entropy, unbiased_distillation
+from tiss.losses import cross_entropy, feature_distillation, unbiased_losses
 from tiss.methods.base import Method, Settings, register_method
 from tiss.models.contract import Need, Output, tokens
 from tiss.models.model import SegmentationModel
@@ -47,12 +47,10 @@ class MiB(Method):
         to = output.resolution
         if teacher is None:
             return {"cross_entropy": cross_entropy(output.logits, batch.label, to=to)}
-        old = teacher.logits.shape[1]
-        distilled = unbiased_distillation(output.logits, teacher.logits, divide=self.settings.divide, to=to)
-        return {
-            "cross_entropy": unbiased_cross_entropy(output.logits, batch.label, old, to=to),
-            "distillation": self.distillation_weight * distilled,
-        }
+        learnt, distilled = unbiased_losses(
+            output.logits, batch.label, teacher.logits, self.settings.divide, to=to
+        )
+        return {"cross_entropy": learnt, "distillation": self.distillation_weight * distilled}
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Recall(Method):
         self.roots: Tensor | None = None  # classes × D × D, lower Cholesky factors of the covariances
         self.counts: Tensor | None = None  # classes: patches seen; a class with none cannot be drawn
         self.model: SegmentationModel | None = None
+        self._known: tuple[Tensor, Tensor, Tensor] | None = None
 
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
@@ -65,7 +66,7 @@ class Recall(Method):
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
-        self.model = model
+        self.model, self._known = model, None
         if step.index > 0 and self.settings.frozen:
             model.body.requires_grad_(False)
 
@@ -93,14 +94,8 @@ class Recall(Method):
 
     def replay_loss(self, device: torch.device) -> Tensor:
         """Mean cross-entropy of features drawn for every remembered class."""
-        assert self.counts is not None and self.model is not None and self.step is not None
-        many, some = round(self.settings.samples * self.settings.background), self.settings.samples
-        known = self.counts.nonzero()[:, 0].tolist()
-        drawn = [self._draw(index, many if index == BACKGROUND else some) for index in known]
-        features = torch.cat(drawn).to(device)  # n × D
-        label = torch.cat([torch.full((len(part),), i) for i, part in zip(known, drawn, strict=True)]).to(
-            device
-        )
+        assert self.model is not None and self.step is not None
+        features, label = self._draw(device)  # n × D, n
         with torch.autocast(device.type, enabled=False):
             logits = self.model.head(features.T[None, :, None, :])[0, :, 0].T.float()  # n × C
         log_total = torch.logsumexp(logits, dim=1)
@@ -109,10 +104,24 @@ class Recall(Method):
         chosen = logits.gather(1, label[:, None])[:, 0]
         return (log_total - torch.where(label == BACKGROUND, unknown_then, chosen)).mean()
 
-    def _draw(self, index: int, count: int) -> Tensor:
-        assert self.means is not None and self.roots is not None
-        noise = torch.randn(count, self.means.shape[1], device=self.means.device)
-        return self.means[index] + noise @ self.roots[index].T
+    def _draw(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Features and their classes: as many for each class, and more for the background."""
+        means, roots, classes = self._known_on(device)
+        more = round(self.settings.samples * (self.settings.background - 1))
+        noise = torch.randn(len(classes), self.settings.samples, means.shape[1], device=device)
+        drawn = means[:, None] + noise @ roots.mT  # classes × samples × D
+        rest = means[0] + torch.randn(max(0, more), means.shape[1], device=device) @ roots[0].mT
+        label = torch.cat([classes.repeat_interleave(self.settings.samples), classes[:1].expand(len(rest))])
+        return torch.cat([drawn.flatten(0, 1), rest]), label
+
+    def _known_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """The Gaussians of the classes that were seen, found once a step: a captured update must not look."""
+        if self._known is None:
+            assert self.means is not None and self.roots is not None and self.counts is not None
+            classes = self.counts.nonzero()[:, 0]
+            self._known = tuple(part.to(device) for part in (self.means[classes], self.roots[classes], classes))  # type: ignore[assignment]
+        assert self._known is not None
+        return self._known
 
     @torch.no_grad()
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
