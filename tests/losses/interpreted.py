@@ -10,7 +10,8 @@ import json
 import torch
 
 from tests.losses.cases import CASES, errors, evaluate
-from tiss.losses import triton_backend
+from tiss.losses import triton_backend, triton_contrast
+from tiss.losses.contrast import _row_gradients, _row_losses
 from tiss.losses.grouped import Task
 
 
@@ -21,7 +22,7 @@ def main():
     results["channels last"] = errors(
         triton_backend.fused_cross_entropy, CASES["odd size"].make(), channels_last=True
     )
-    print(json.dumps({"errors": results, "single": single(), "argmax": argmax()}))
+    print(json.dumps({"errors": results, "single": single(), "argmax": argmax(), "contrast": contrast()}))
 
 
 def single():
@@ -56,6 +57,22 @@ def argmax():
     ties = torch.zeros(1, 5, 2, 2)
     wrong["ties"] = int(triton_backend.argmax(ties, task.to, torch.uint8).sum())
     return wrong
+
+
+def contrast():
+    """Largest difference between the kernel's rows and the same by torch, losses and gradients."""
+    worst = 0.0
+    for signed in (False, True):
+        for first in (0, 2):
+            similarity = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(first)) * 4
+            similarity[0, 0] = 0.0
+            expected = _row_losses(similarity.clone(), first, signed)
+            found = triton_contrast.row_losses(similarity.clone(), first, signed)
+            worst = max(worst, float((expected - found).abs().max()))
+            expected = _row_gradients(similarity.clone(), first, signed)
+            found = triton_contrast.row_gradients(similarity.clone(), first, signed)
+            worst = max(worst, float((expected - found).abs().max()))
+    return worst
 
 
 if __name__ == "__main__":

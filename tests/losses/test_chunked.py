@@ -74,6 +74,15 @@ def test_autocast_does_not_lower_the_precision():
     assert float(loss) == pytest.approx(exact, rel=1e-6)
 
 
+def test_losses_can_be_added_up_in_place():
+    task = CASES["patch 16"].make()
+    task.logits.requires_grad_()
+    hard, soft = chunked(task)
+    hard += soft
+    hard.backward()
+    assert task.logits.grad.isfinite().all()
+
+
 def test_losses_together_equal_losses_apart():
     task = CASES["odd size"].make()
     together = unbiased_losses(task.logits, task.labels, task.teacher, to=task.to)

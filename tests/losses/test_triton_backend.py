@@ -46,3 +46,7 @@ def test_each_loss_alone(results):
 
 def test_argmax(results):
     assert set(results["argmax"].values()) == {0}
+
+
+def test_contrast_rows(results):
+    assert results["contrast"] < 1e-5

@@ -35,7 +35,8 @@ class _Chunked(torch.autograd.Function):
             work.add_rows(start, min(start + work.step, work.height))
         ctx.save_for_backward(*work.gradients())
         ctx.kind = logits.dtype
-        return work.losses[0], work.losses[1]
+        hard, soft = work.losses
+        return hard, soft
 
     @staticmethod
     @once_differentiable
@@ -68,7 +69,7 @@ class _Work:
         self.weights = (
             None if task.image_weights is None else task.image_weights.to(logits.dtype).unsqueeze(1)
         )
-        self.losses = logits.new_zeros(2)
+        self.losses = [logits.new_zeros(()), logits.new_zeros(())]
         wanted = (with_gradient and self.labels is not None, with_gradient and self.teacher is not None)
         self.sums = [torch.zeros_like(self.student) if want else None for want in wanted]
 

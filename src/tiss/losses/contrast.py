@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tiss.losses.backends import has_triton
+
 CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 23}  # what stays in the cache of a core, of a GPU
 
 
@@ -21,52 +23,39 @@ def diagonal_cross_entropy(left: Tensor, right: Tensor, signed: bool, tau: float
 
     Both arguments N × n × D, of unit length along D; the gradient reaches both.
     """
-    result: Tensor = _DiagonalCrossEntropy.apply(left, right, signed, tau)
+    result: Tensor = _DiagonalCrossEntropy.apply(left / tau, right, signed)
     return result
 
 
 class _DiagonalCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, signed: bool, tau: float) -> Tensor:
-        log_sums = left.new_empty(left.shape[:2])
-        total = left.new_zeros(())
+    def forward(ctx: Any, left: Tensor, right: Tensor, signed: bool) -> Tensor:
+        losses = left.new_empty(left.shape[:2])
         for images, rows in _chunks(left):
             similarity = left[images, rows] @ right[images].transpose(1, 2)
-            if not signed:
-                similarity.abs_()
-            similarity.div_(tau)
-            positive = _diagonal(similarity, rows).clone()
-            largest = similarity.amax(2)
-            log_sum = largest + similarity.sub_(largest.unsqueeze(2)).exp_().sum(2).log()
-            log_sums[images, rows] = log_sum
-            total += (log_sum - positive).sum()
-        ctx.save_for_backward(left, right, log_sums)
-        ctx.signed, ctx.tau = signed, tau
-        return total / log_sums.numel()
+            losses[images, rows] = _row_losses(similarity, rows.start, signed)
+        ctx.save_for_backward(left, right)
+        ctx.signed = signed
+        return losses.mean()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        left, right, log_sums = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        left, right = ctx.saved_tensors
         with_left, with_right = ctx.needs_input_grad[:2]
         to_left = torch.empty_like(left) if with_left else None
         to_right = torch.zeros_like(right) if with_right else None
         for images, rows in _chunks(left):
             similarity = left[images, rows] @ right[images].transpose(1, 2)
-            weight = similarity.clone() if ctx.signed else similarity.abs()
-            weight.div_(ctx.tau).sub_(log_sums[images, rows].unsqueeze(2)).exp_()
-            _diagonal(weight, rows).sub_(1)
-            if not ctx.signed:
-                weight.mul_(similarity.sign_())
+            gradient = _row_gradients(similarity, rows.start, ctx.signed)
             if to_left is not None:
-                to_left[images, rows] = weight @ right[images]
+                to_left[images, rows] = gradient @ right[images]
             if to_right is not None:
-                to_right[images].baddbmm_(weight.transpose(1, 2), left[images, rows])
-        scale = upstream / (log_sums.numel() * ctx.tau)
+                to_right[images].baddbmm_(gradient.transpose(1, 2), left[images, rows])
+        scale = upstream / (left.shape[0] * left.shape[1])
         return (
             None if to_left is None else to_left.mul_(scale),
             None if to_right is None else to_right.mul_(scale),
-            None,
             None,
         )
 
@@ -82,6 +71,29 @@ def _chunks(left: Tensor) -> Iterator[tuple[slice, slice]]:
             yield slice(image, image + images), slice(row, min(row + rows, patches))
 
 
-def _diagonal(similarity: Tensor, rows: slice) -> Tensor:
-    """A view of the entries of rows `rows` on the whole matrix's diagonal, images × rows."""
-    return similarity.diagonal(rows.start, dim1=1, dim2=2)[:, : rows.stop - rows.start]
+def _row_losses(similarity: Tensor, first: int, signed: bool) -> Tensor:
+    """Cross-entropy of row i of images × rows × n against column first + i."""
+    if similarity.is_cuda and has_triton():
+        from tiss.losses import triton_contrast
+
+        if triton_contrast.fits(similarity):
+            return triton_contrast.row_losses(similarity, first, signed)
+    strength = similarity if signed else similarity.abs_()
+    return -_diagonal(strength.log_softmax(2), first)
+
+
+def _row_gradients(similarity: Tensor, first: int, signed: bool) -> Tensor:
+    """Gradient of the same by the similarities."""
+    if similarity.is_cuda and has_triton():
+        from tiss.losses import triton_contrast
+
+        if triton_contrast.fits(similarity):
+            return triton_contrast.row_gradients(similarity, first, signed)
+    gradient = (similarity if signed else similarity.abs()).softmax(2)
+    _diagonal(gradient, first).sub_(1)
+    return gradient if signed else gradient.mul_(similarity.sign_())
+
+
+def _diagonal(similarity: Tensor, first: int) -> Tensor:
+    """A view of row i's entry in column first + i, images × rows."""
+    return similarity.diagonal(first, dim1=1, dim2=2)

@@ -81,9 +81,9 @@ class _Fused(torch.autograd.Function):
         labels = student if task.labels is None else task.labels.contiguous()
         weights = student if task.image_weights is None else task.image_weights.detach().float().contiguous()
         ctx.plan = plan = _Plan.of(student, task)
-        statistics, losses = plan.forward(student, teacher, labels, weights)
+        statistics, hard, soft = plan.forward(student, teacher, labels, weights)
         ctx.save_for_backward(student, teacher, labels, weights, statistics)
-        return losses[0], losses[1]
+        return hard, soft
 
     @staticmethod
     @once_differentiable
@@ -112,7 +112,7 @@ class _Plan:
 
     def forward(
         self, student: Tensor, teacher: Tensor, labels: Tensor, weights: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-sums of every tile's pixels, and both losses."""
         programs = self.tiling.programs
         statistics = student.new_empty(programs, 3, self.tiling.pixels, dtype=torch.float32)
@@ -120,7 +120,7 @@ class _Plan:
         kernels.forward_kernel[(programs,)](
             student, teacher, labels, weights, statistics, losses, *self._sizes(), **self._constants()
         )
-        return statistics, losses.sum(1)
+        return statistics, losses[0].sum(), losses[1].sum()
 
     def backward(
         self,
