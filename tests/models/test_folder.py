@@ -86,3 +86,13 @@ def test_loading_draws_no_random_number(folder: Path) -> None:
     state = torch.get_rng_state()
     SegmentationModel.from_pretrained(folder)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_altered_weights_are_refused(folder: Path) -> None:
+    """Same names, same shapes, another value: only the hash can tell."""
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(TissError, match="altered since it was saved"):
+        SegmentationModel.from_pretrained(folder)

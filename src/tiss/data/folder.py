@@ -20,8 +20,8 @@ TEST_FOLDERS = ("test", "val", "validation", "valid")
 class Folder(PairedDataset):
     """Pictures and masks that belong together by their names without suffix, in subfolders too.
 
-    `train` is the folder train; `test` is the first of test, val, validation and valid that is there. Masks
-    hold class numbers in the order of the class list, 255 = ignore, or colours of `colours.txt`.
+    `train` is the folder train, or everything where there is no split at all; `test` is the first of test,
+    val, validation and valid that is there. Masks hold class numbers in the order of the class list, 255 = ignore, or colours of `colours.txt`.
     """
 
     name = "folder"
@@ -56,10 +56,20 @@ class Folder(PairedDataset):
                 )
         return folder
 
-    def find_pairs(self, split: str) -> Listing:
-        name = split
+    def folder_of(self, split: str) -> str:
+        """The folder below images and masks that `split` lies in; "" where there are no splits."""
+        images = self._root / "images"
+        test = next((name for name in TEST_FOLDERS if (images / name).is_dir()), None)
         if split == "test":
-            name = next((name for name in TEST_FOLDERS if (self._root / "images" / name).is_dir()), split)
+            return test or split
+        return split if test or (images / split).is_dir() or not images.is_dir() else ""
+
+    def has_test(self) -> bool:
+        """Whether the user has set pictures apart for the test."""
+        return (self._root / "images" / self.folder_of("test")).is_dir()
+
+    def find_pairs(self, split: str) -> Listing:
+        name = self.folder_of(split)
         images, masks = self._root / "images" / name, self._root / "masks" / name
         for folder in (images, masks):
             if not folder.is_dir():

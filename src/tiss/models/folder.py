@@ -7,6 +7,7 @@ the card. The folder of a step may hold more (scores, a method's state); this mo
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ import torch
 
 from tiss.config import from_mapping
 from tiss.errors import TissError
-from tiss.files import atomic_folder, read_json, read_tensors, write_json, write_tensors, write_text
+from tiss.files import (
+    atomic_folder,
+    open_regular,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from tiss.models.build import from_architecture
 from tiss.models.hub import fetch, looks_like_hub_name
 from tiss.models.model import Architecture, SegmentationModel
@@ -36,6 +45,7 @@ def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any]
 
 def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any] | None = None) -> None:
     """Writes the three files into a folder that is there already, such as a step's while it is made."""
+    write_tensors(folder / WEIGHTS, model.state_dict(), {"format": "pt"})
     config = {
         "format": FORMAT,
         "model_type": "tiss",
@@ -45,9 +55,9 @@ def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any
         "groups": model.groups,
         "rule": model.rule,
         "record": model.record | dict(record or {}),
+        "sha256": file_hash(folder / WEIGHTS),
     }
     write_json(folder / CONFIG, config)
-    write_tensors(folder / WEIGHTS, model.state_dict(), {"format": "pt"})
     write_text(folder / CARD, card(model))
 
 
@@ -60,11 +70,29 @@ def from_pretrained(source: str | Path, *, allow_download: bool = True) -> Segme
         expected = from_architecture(architecture, classes, groups, rule).state_dict()
     shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in expected.items()}
     tensors = read_tensors(folder / WEIGHTS, shapes)
+    check_hash(config, folder)
     with torch.random.fork_rng(devices=[]):  # weights drawn only to be replaced shall move no run's chance
         model = from_architecture(architecture, classes, groups, rule)
     model.load_state_dict(tensors)
     model.record = record
     return model.eval()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open_regular(path) as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+def check_hash(config: Mapping[str, Any], folder: Path) -> None:
+    """Refuses weights that are not those that config.json was written with (older folders do not say)."""
+    if "sha256" in config and config["sha256"] != file_hash(folder / WEIGHTS):
+        raise TissError(
+            f"{folder / WEIGHTS}: altered since it was saved (its SHA-256 is not config.json's): copy it anew"
+        )
 
 
 def read_config(
