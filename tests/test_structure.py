@@ -12,18 +12,8 @@ import tiss
 PACKAGE = Path(tiss.__file__).parent
 LINE = [
     *("errors", "registry", "chance", "files", "lock", "palette"),
-    *(
-        "config",
-        "data",
-        "scenarios",
-        "models",
-        "losses",
-        "methods",
-        "evaluation",
-        "engine",
-        "reporting",
-        "cli",
-    ),
+    *("config", "data", "scenarios", "models", "losses", "methods", "evaluation", "engine", "reporting"),
+    *("practice", "app", "cli"),
 ]
 BASE = 6  # the first ones have no order among themselves
 

@@ -21,7 +21,8 @@ class Folder(PairedDataset):
     """Pictures and masks that belong together by their names without suffix, in subfolders too.
 
     `train` is the folder train, or everything where there is no split at all; `test` is the first of test,
-    val, validation and valid that is there. Masks hold class numbers in the order of the class list, 255 = ignore, or colours of `colours.txt`.
+    val, validation and valid that is there. Masks hold class numbers in the order of the class list, 255 =
+    ignore, or colours of `colours.txt`.
     """
 
     name = "folder"

@@ -1,0 +1,130 @@
+"""The model card: what a stranger needs to know before using a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tiss.evaluation.scores import percent
+from tiss.files import read_json, write_text
+from tiss.models.model import SegmentationModel
+
+LIMITS = """- Knows the classes above and nothing else; anything else is background.
+- Scores are from the pictures named here. Pictures of another kind (camera, light, place) can score much
+  lower.
+- Each step learnt from pictures in which only its own classes were labelled: compare old classes before and
+  after (`tiss compare`) before relying on them.
+- Not tested for decisions about people, nor for anything where a wrong pixel can hurt."""
+
+
+def write_card(path: Path, model: SegmentationModel, record: Mapping[str, Any]) -> None:
+    write_text(path, make_card(model, record, "this-folder"))
+
+
+def make_card(model: SegmentationModel, record: Mapping[str, Any], name: str, results: Any = None) -> str:
+    """README.md: scenario, steps with their scores, data, limits; `results` are those of a run."""
+    architecture = model.architecture
+    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    scenario = _scenario(record, results)
+    return f"""---
+library_name: tiss
+pipeline_tag: image-segmentation
+tags: [semantic-segmentation, incremental-learning]
+---
+# {architecture.encoder} with {len(model.classes) - 1} classes, learnt in {len(model.groups)} step(s)
+
+Semantic segmentation: encoder `{architecture.encoder}`, decoder `{architecture.decoder}`,
+{parameters:.2f} M parameters.
+
+```python
+import tiss
+
+model = tiss.from_pretrained("{name}")
+labels = model.predict_labels(model(images))  # uint8 N × 3 × H × W, RGB → N × H × W; 0 is the background
+```
+
+## Scenario
+
+{scenario}
+
+## Steps
+
+{_steps(model, record, results)}
+
+## Data
+
+{_data(record, results)}
+
+## Limits
+
+{LIMITS}
+"""
+
+
+def read_results(folder: Path) -> Any:
+    """results.json of the run that a step's folder lies in, or None."""
+    path = folder.resolve().parent / "results.json"
+    if not folder.resolve().name.startswith("step-") or not path.is_file():
+        return None
+    results = read_json(path)
+    return results if isinstance(results, dict) and isinstance(results.get("steps"), list) else None
+
+
+def _scenario(record: Mapping[str, Any], results: Any) -> str:
+    if results:
+        return (
+            f"{results['data']}, task {results['task']}, {results['setup']}, protocol {results['protocol']}, "
+            f"method {results['method']}, seed {results['seed']}."
+        )
+    parent = record.get("parent")
+    if isinstance(parent, Mapping):
+        source = f"method {record.get('method')}, from the model `{parent.get('name')}`"
+        return f"One step on the owner's own pictures, {source}."
+    return f"A first model on the owner's own pictures, method {record.get('method', 'unknown')}."
+
+
+def _steps(model: SegmentationModel, record: Mapping[str, Any], results: Any) -> str:
+    if results:
+        head = "| step | classes | mIoU with background | without |\n|---|---|---|---|"
+        rows = [
+            f"| {index} | {_names(model, group)} | "
+            + " | ".join(
+                percent(step["scores"]["all"][key]) for key in ("with_background", "without_background")
+            )
+            + " |"
+            for index, (group, step) in enumerate(zip(model.groups, results["steps"], strict=False))
+        ]
+        return "\n".join([head, *rows])
+    history = {
+        entry.get("step"): entry for entry in record.get("history") or [] if isinstance(entry, Mapping)
+    }
+    titles = ("step", "classes", "method", "pictures", "IoU of the new classes", "change of the old ones")
+    head = f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
+    rows = []
+    for index, group in enumerate(model.groups):
+        entry = history.get(index, {})
+        change = entry.get("old_change")
+        shown = "–" if change is None else f"{change:+.1f}"
+        rows.append(
+            f"| {index} | {_names(model, group)} | {entry.get('method', '–')} | "
+            f"{entry.get('train_pictures', '–')} | {percent(entry.get('new_iou'))} | {shown} |"
+        )
+    return "\n".join([head, *rows])
+
+
+def _data(record: Mapping[str, Any], results: Any) -> str:
+    if results:
+        counts = ", ".join(str(step.get("train_images")) for step in results["steps"])
+        return f"{results['data']}: {counts} training pictures, step by step."
+    entries = [entry for entry in record.get("history") or [] if isinstance(entry, Mapping)]
+    lines = [
+        f"- step {entry.get('step')}: {entry.get('train_pictures')} pictures, scored on "
+        f"{entry.get('held_out_pictures')} that were held out"
+        for entry in entries
+    ]
+    return "\n".join(lines) or "Not recorded."
+
+
+def _names(model: SegmentationModel, group: list[int]) -> str:
+    return ", ".join(model.classes[channel] for channel in group).replace("|", "\\|")
