@@ -123,7 +123,7 @@ def hold_out(present: Present, values: Iterable[int], share: float) -> tuple[lis
     for members in sorted(groups, key=len):
         held.update(members[: max(1, round(share * len(members)))] if len(members) > 1 else [])
     for members in groups:
-        if held.issuperset(members):
+        if members and held.issuperset(members):
             held.discard(members[-1])
     others = [id for id in ordered if not any(id in members for members in groups)]
     held.update(others[: round(share * len(others))] if held else [])
