@@ -107,6 +107,9 @@ class TrainConfig:
     fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
     compile: Literal["auto", "on", "off"] = setting("auto", "compile the model (auto: on a GPU)")
     checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
+    shard: bool = setting(
+        False, "spread weights, gradients and optimiser state over the processes (FSDP; for large encoders)"
+    )
     deterministic: bool = setting(False, "deterministic GPU kernels, slower")
     save_every: int = setting(500, "iterations between checkpoints within a step")
     log_every: int = setting(20, "iterations between lines of metrics.jsonl")

@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.engine.processes import Launched
+from tests.engine.processes import Launched, same_weights
 from tiss.cli.main import main
-from tiss.files import read_tensors
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 PEER_TIMEOUT = 3.0
@@ -33,13 +31,6 @@ def straight(long_flags: list[str], tmp_path_factory: pytest.TempPathFactory) ->
     out = tmp_path_factory.mktemp("straight") / "run"
     assert main(["run", *long_flags, "--out", str(out)]) == 0
     return out
-
-
-def same_weights(one: Path, two: Path, step: int) -> None:
-    first, second = (read_tensors(run / f"step-{step}" / "model.safetensors") for run in (one, two))
-    assert first.keys() == second.keys()
-    for name in first:
-        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +85,13 @@ def test_a_picture_that_breaks_for_one_rank(tiny_folder: Path, tiny_flags: list[
         launched.end()
     (message,) = launched.messages()
     assert picture.name in message
+
+
+@pytest.mark.slow
+def test_four_processes_are_one(tiny_flags: list[str], tmp_path: Path):
+    flags = [*tiny_flags, "--method", "tiss", "--train.epochs", "3"]
+    assert main(["run", *flags, "--out", str(tmp_path / "one")]) == 0
+    launched = Launched([*flags, "--out", str(tmp_path / "four")], tmp_path / "log", processes=4)
+    assert launched.wait() == 0, launched.output()
+    for step in (0, 1):
+        same_weights(tmp_path / "one", tmp_path / "four", step)

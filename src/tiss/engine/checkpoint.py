@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tiss.config import from_mapping
+from tiss.engine.sharding import shared_like, whole
 from tiss.errors import TissError
 from tiss.files import atomic_folder, mark, read_json, read_tensors, write_json, write_tensors
 
@@ -33,15 +34,15 @@ class Position:
 def save_checkpoint(
     folder: Path,
     position: Position,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model_state: dict[str, Tensor],
+    optimizer_state: tuple[dict[str, Tensor], dict[str, Any]],
     method_state: dict[str, Tensor],
 ) -> None:
     """Writes `folder` whole or not at all."""
     mark("checkpoint")
+    tensors, numbers = optimizer_state
     with atomic_folder(folder) as temporary:
-        write_tensors(temporary / "model.safetensors", dict(model.state_dict()))
-        tensors, numbers = flatten_optimizer(optimizer)
+        write_tensors(temporary / "model.safetensors", model_state)
         write_tensors(temporary / "optimizer.safetensors", tensors)
         write_tensors(temporary / "method.safetensors", method_state)
         write_json(
@@ -63,40 +64,45 @@ def read_position(folder: Path) -> Position | None:
         raise TissError(f"{folder}: broken ({error}); remove it to train that step again") from error
 
 
-def load_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
-) -> dict[str, Tensor]:
-    """Restores model and optimiser in place; returns the method's state."""
+def load_model(folder: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Restores the model in place; returns the method's state."""
     expected = {key: (tuple(value.shape), value.dtype) for key, value in model.state_dict().items()}
     model.load_state_dict(read_tensors(folder / "model.safetensors", expected=expected))
-    numbers = read_json(folder / "state.json")["optimizer"]
-    restore_optimizer(optimizer, read_tensors(folder / "optimizer.safetensors"), numbers, device)
     return read_tensors(folder / "method.safetensors")
 
 
+def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
+    """Restores the optimiser in place."""
+    numbers = read_json(folder / "state.json")["optimizer"]
+    restore_optimizer(optimizer, read_tensors(folder / "optimizer.safetensors"), numbers)
+
+
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimiser's state as named tensors and named numbers, by the order of its parameters."""
+    """An optimiser's state as named tensors and named numbers, by the order of its parameters.
+
+    Where it is sharded, all processes must call this together.
+    """
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
     for index, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
             if isinstance(value, Tensor):
-                tensors[f"{index}.{key}"] = value
+                tensors[f"{index}.{key}"] = whole(value)
             elif value is not None:
                 numbers[f"{index}.{key}"] = value
     return tensors, numbers
 
 
 def restore_optimizer(
-    optimizer: torch.optim.Optimizer,
-    tensors: dict[str, Tensor],
-    numbers: dict[str, Any],
-    device: torch.device,
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]
 ) -> None:
     """Gives `optimizer` back what `flatten_optimizer` took."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for name, value in {**tensors, **numbers}.items():
         index, _, key = name.partition(".")
+        if isinstance(value, Tensor):
+            value = shared_like(value, parameters[int(index)])
         state.setdefault(int(index), {})[key] = value
-    whole = optimizer.state_dict()
-    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -11,8 +11,16 @@ from torch import Tensor
 
 from tiss.chance import seed_of
 from tiss.data.base import Batch
-from tiss.engine.checkpoint import Position, load_checkpoint, read_position, save_checkpoint
+from tiss.engine.checkpoint import (
+    Position,
+    flatten_optimizer,
+    load_model,
+    load_optimizer,
+    read_position,
+    save_checkpoint,
+)
 from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
+from tiss.engine.sharding import full_state, spread
 from tiss.engine.training import StepTraining
 from tiss.engine.update import make_update
 from tiss.errors import TissError
@@ -22,13 +30,25 @@ from tiss.methods.base import all_sum
 
 def train_step(training: StepTraining) -> float:
     """Trains one step, from its checkpoint where there is one; returns the seconds it took in all."""
+    position = _restore(training)
+    start = time.monotonic() - position.train_seconds
+    with spread(training) as spreading:
+        _train(spreading, position, start)
+    with training.world.autocast():
+        training.method.end(training.step, training.model, training.loader.once)
+    return time.monotonic() - start
+
+
+def _train(training: StepTraining, position: Position, start: float) -> None:
+    """The updates from `position` to the end of the step."""
     config, world, model, method = training.config, training.world, training.model, training.method
     optimizer = build_optimizer(model, config.train, training.step.index, world.device)
-    position = _restore(training, optimizer)
+    if position.iteration > 0 and training.journal.checkpoint is not None:
+        load_optimizer(training.journal.checkpoint, optimizer)
     update = make_update(training, optimizer)
     method.train_mode(model)
     watch = LossWatch(training)
-    start, iteration = time.monotonic() - position.train_seconds, position.iteration
+    iteration = position.iteration
     title = f"step {training.step.index} · {method.name}"
     with training.reporter.bar(title, training.iterations, iteration) as bar:
         while iteration < training.iterations:
@@ -53,9 +73,6 @@ def train_step(training: StepTraining) -> float:
                     _save(training, optimizer, iteration, time.monotonic() - start)
                 bar.advance(1, note)
                 mark("data")
-    with world.autocast():
-        method.end(training.step, model, training.loader.once)
-    return time.monotonic() - start
 
 
 class LossWatch:
@@ -124,13 +141,12 @@ class LossWatch:
         )
 
 
-def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Position:
+def _restore(training: StepTraining) -> Position:
     """Takes the step up where its checkpoint left it, or prepares it from the start."""
     folder = training.journal.checkpoint
     found = read_position(folder) if folder else None
     if folder is not None and found is not None and found.step == training.step.index:
-        state = load_checkpoint(folder, training.model, optimizer, training.world.device)
-        training.method.load_state(state)
+        training.method.load_state(load_model(folder, training.model))
         training.journal.rewind(found.metrics_bytes)
         return found
     with training.world.autocast():
@@ -141,7 +157,11 @@ def _restore(training: StepTraining, optimizer: torch.optim.Optimizer) -> Positi
 
 def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: int, seconds: float) -> None:
     journal, world = training.journal, training.world
-    if journal.checkpoint is not None and world.is_main:
-        position = Position(training.step.index, iteration, journal.size(), seconds)
-        save_checkpoint(journal.checkpoint, position, training.model, optimizer, training.method.state())
+    if journal.checkpoint is None:
+        return
+    if world.is_main or training.config.train.shard:  # shards are gathered from all processes
+        states = full_state(training.model), flatten_optimizer(optimizer), training.method.state()
+        if world.is_main:
+            position = Position(training.step.index, iteration, journal.size(), seconds)
+            save_checkpoint(journal.checkpoint, position, *states)
     world.wait()

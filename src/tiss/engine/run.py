@@ -47,6 +47,7 @@ MACHINE = {
         "workers",
         "compile",
         "checkpointing",
+        "shard",
         "save_every",
         "log_every",
         "tracker",

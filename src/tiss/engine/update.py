@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from tiss.data.base import Batch
 from tiss.engine.training import StepTraining
@@ -67,9 +68,11 @@ class EagerUpdate:
 
     def _gradients_meet(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Processes exchange gradients with the last part of a batch only."""
-        if last or not hasattr(self.student, "no_sync"):
+        if isinstance(self.student, FSDPModule):
+            self.student.set_requires_gradient_sync(last)
+        if last or not isinstance(self.student, nn.parallel.DistributedDataParallel):
             return contextlib.nullcontext()
-        return self.student.no_sync()  # type: ignore[operator, no-any-return]
+        return self.student.no_sync()
 
 
 class GraphedUpdate:

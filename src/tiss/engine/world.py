@@ -14,6 +14,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
+from torch.distributed.fsdp import FSDPModule
 
 from tiss.config import TrainConfig
 from tiss.engine.watchdog import Watchdog
@@ -58,7 +59,7 @@ class World:
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model for training: as it is, or with gradients (and batch norms) shared by the processes."""
-        if self.size == 1:
+        if self.size == 1 or isinstance(model, FSDPModule):
             return model
         convert_sync_batch_norm(model)
         devices = [self.device] if self.device.type == "cuda" else None
