@@ -19,9 +19,9 @@ def patch_contrast(
 ) -> Tensor:
     """Patch-wise contrast: cross-entropy of row i of P against i, P_ij = |cos(tokens_i, reference_j)| / tau.
 
-    L_cd (contrastive distillation) is `patch_contrast(h_t^L, h_{t-1}^L)`, L_ct `patch_contrast(h_t^L,
-    h_t^1)`. Both arguments N × n × D; the gradient reaches both, so detach a teacher. `signed` keeps the
-    sign.
+    L_cd (contrastive distillation): tokens h_t^L, reference h_{t-1}^L. L_ct: tokens h_t^L, reference h_t^1.
+    Both N × n × D; the gradient reaches both, so detach a teacher. `signed` keeps the cosine's sign.
+    `fused="off"` holds the n × n matrices of all images until the backward pass.
 
     >>> import torch
     >>> round(float(patch_contrast(torch.eye(2)[None], torch.eye(2)[None])), 4)  # log(1 + 1/e)

@@ -1,4 +1,4 @@
-"""Rows of a similarity matrix reduced, or turned into their gradient, in one pass by a Triton kernel."""
+"""Rows of a similarity matrix turned into their loss and their gradient in one pass, by a Triton kernel."""
 
 # Triton compiles the kernel: constants are upper-case arguments, and types follow from the call.
 # ruff: noqa: N803
@@ -19,7 +19,7 @@ def row_kernel(
     similarity, losses, columns, rows, first,
     SIGNED: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Row i's cross-entropy against column first + i; or, in place, its gradient by the row."""
+    """Row i's cross-entropy against column first + i and, in place, its gradient by the row."""
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     exists = column < columns
@@ -31,38 +31,27 @@ def row_kernel(
     largest = tl.max(strength, 0)
     weight = tl.exp(strength - largest)
     total = tl.sum(weight, 0)
+    positive = tl.sum(tl.where(own, strength, 0.0), 0)
+    tl.store(losses + program, largest + tl.log(total) - positive)
     if GRADIENT:
         weight = weight / total - tl.where(own, 1.0, 0.0)
         if not SIGNED:
             weight = tl.where(value > 0, weight, tl.where(value < 0, -weight, 0.0))
         tl.store(similarity, weight, mask=exists)
-    else:
-        positive = tl.sum(tl.where(own, strength, 0.0), 0)
-        tl.store(losses + program, largest + tl.log(total) - positive)
 
 
-def row_losses(similarity: Tensor, first: int, signed: bool) -> Tensor:
-    """Cross-entropy of each row of images × rows × n against its own column, images × rows."""
-    losses = similarity.new_empty(similarity.shape[:2])
-    _launch(similarity, losses, first, signed, gradient=False)
-    return losses
-
-
-def row_gradients(similarity: Tensor, first: int, signed: bool) -> Tensor:
-    """Gradient of each row's cross-entropy by the row, in place of the similarities."""
-    _launch(similarity, similarity, first, signed, gradient=True)
-    return similarity
+def reduce_rows(similarity: Tensor, first: int, signed: bool, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """As `tiss.losses.contrast.reduce_rows`; the gradient takes the place of the similarities."""
+    images, rows, columns = similarity.shape
+    losses = similarity.new_empty(images, rows)
+    block = triton.next_power_of_2(columns)
+    row_kernel[(images * rows,)](
+        similarity, losses, columns, rows, first,
+        SIGNED=signed, GRADIENT=with_gradient, BLOCK=block, num_warps=max(1, min(8, block // 256)),
+    )  # fmt: skip
+    return losses, similarity
 
 
 def fits(similarity: Tensor) -> bool:
     """Whether the kernel can take these rows."""
     return similarity.dtype == torch.float32 and similarity.shape[2] <= LONGEST_ROW
-
-
-def _launch(similarity: Tensor, losses: Tensor, first: int, signed: bool, gradient: bool) -> None:
-    images, rows, columns = similarity.shape
-    block = triton.next_power_of_2(columns)
-    row_kernel[(images * rows,)](
-        similarity, losses, columns, rows, first,
-        SIGNED=signed, GRADIENT=gradient, BLOCK=block, num_warps=max(1, min(8, block // 256)),
-    )  # fmt: skip
