@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tiss.errors import TissError
-from tools import fuzz_labels  # noqa: F401 - adds its targets
+from tools import fuzz_data, fuzz_labels  # noqa: F401 - they add their targets
 from tools.fuzz_targets import TARGETS, Target
 from tools.mutate import mutate
 

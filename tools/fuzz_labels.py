@@ -14,7 +14,8 @@ from typing import Any
 
 from PIL import Image
 
-from tools.fuzz_targets import pictures, place, target
+from tools.fuzz_data import pictures
+from tools.fuzz_targets import place, target
 
 
 def picture() -> bytes:

@@ -83,7 +83,11 @@ class Lease:
     def try_acquire(self) -> bool:
         """Takes the lease if nobody holds it, and says whether it did."""
         mine = _Holder(
-            socket.gethostname(), machine_name(), os.getpid(), process_start(os.getpid()), secrets.token_hex(8)
+            socket.gethostname(),
+            machine_name(),
+            os.getpid(),
+            process_start(os.getpid()),
+            secrets.token_hex(8),
         )
         claim = hidden(self.path, f".{mine.token}{TEMPORARY}")
         with explained(self.path):

@@ -107,7 +107,8 @@ def shape_of(encoder: MixTransformer) -> dict[str, list[int]]:
 def read_size(folder: Path) -> int:
     """The shorter side that the model was made for, from its preprocessor's file."""
     path = folder / "preprocessor_config.json"
-    size = read_json(path).get("size") if path.is_file() else None
+    table = read_json(path) if path.is_file() else None
+    size = table.get("size") if isinstance(table, dict) else None
     if isinstance(size, dict):
         size = min((value for value in size.values() if isinstance(value, int)), default=None)
     return size if isinstance(size, int) and 32 <= size <= 2048 else DEFAULT_SIZE

@@ -116,8 +116,11 @@ def parent_of(folder: Path) -> Path | None:
     record = config.get("record") if isinstance(config, dict) else None
     parent = record.get("parent") if isinstance(record, dict) else None
     if isinstance(parent, dict) and isinstance(parent.get("path"), str):
+        if os.path.isabs(parent["path"]):  # only written by who wants to point somewhere
+            return None
         found = folder / parent["path"]
-        whole = (found / CONFIG).is_file() and (found / WEIGHTS).is_file()
+        # os.path, since a name that no file can have is simply not there
+        whole = os.path.isfile(found / CONFIG) and os.path.isfile(found / WEIGHTS)
         return found if whole and file_hash(found / WEIGHTS) == parent.get("sha256") else None
     name, _, number = folder.resolve().name.partition("-")
     if name == "step" and number.isdigit() and int(number) > 0:
