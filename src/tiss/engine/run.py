@@ -91,6 +91,7 @@ def run_experiment(
     check_folder(folder, config, resume)
     learner = Learner(config=config, reporter=reporter)
     world = learner.world
+    world.wait()  # every process has looked at the folder before the first one writes into it
     with world.together(), _owned(folder, world.is_main):
         if world.is_main:
             recover(folder)
