@@ -51,7 +51,13 @@ class Registry(Generic[T]):
                 for module in iter_modules(found.__path__, f"{package}."):
                     import_module(module.name)
         for point in entry_points(group=f"tiss.{self.plural}"):
-            loaded = point.load()
+            try:
+                loaded = point.load()
+            except Exception as error:  # whatever a stranger's module may raise
+                raise TissError(
+                    f"plug-in {point.value} (entry point {point.name!r} in tiss.{self.plural}) cannot be loaded: "
+                    f"{type(error).__name__}: {error}; repair or uninstall it"
+                ) from error
             if point.name not in self._entries and not isinstance(loaded, ModuleType):
                 self._entries[point.name] = loaded
 
