@@ -24,8 +24,10 @@ from torch import Tensor, nn
 from tiss.config import ModelConfig, from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
-from tiss.models.build import from_architecture, resolve
+from tiss.models.build import resolve
 from tiss.models.contract import Need, Output
+from tiss.models.decoder import DECODERS
+from tiss.models.encoder import outline
 from tiss.models.head import Initialise
 from tiss.models.model import SegmentationModel
 from tiss.registry import Registry
@@ -145,8 +147,10 @@ def check_pair(settings: Any, config: ModelConfig) -> None:
     """Refuses a method and an architecture that do not go together, before any weight or picture is read."""
     method = build_method(settings, steps=1)
     architecture = resolve(config, head=method.head)
+    encoder = outline(architecture.encoder)
     with torch.device("meta"):  # shapes only
-        method.check(from_architecture(architecture, ["background", "class"]))
+        decoder = DECODERS.get(architecture.decoder)(encoder)
+        method.check(SegmentationModel(architecture, encoder, decoder, ["background", "class"]))
 
 
 def all_sum(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -162,7 +163,8 @@ def encoder_defaults(name: str) -> EncoderDefaults:
     )
 
 
+@lru_cache(maxsize=8)  # a run asks several times, and laying out a large encoder takes a second
 def outline(name: str) -> Encoder:
-    """The encoder called `name` with shapes only: nothing is allocated, nothing can be computed."""
+    """The encoder called `name` with shapes only: nothing is allocated, nothing can be computed. To be read."""
     with torch.device("meta"):
         return make_encoder(name, EncoderOptions())
