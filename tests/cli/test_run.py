@@ -87,6 +87,8 @@ def test_a_first_step_can_be_taken_over(finished: Path, tiny_flags: list[str], t
         (["--task", "3-2"], "--task"),
         (["--model.encoder", "vit_smal_patch16_384"], "did you mean 'vit_small_patch16_384'"),
         (["--train.batch", "4", "--train.accumulate", "3"], "--train.batch"),
+        (["--train.tracker", "tensorbord"], "did you mean 'tensorboard'"),
+        (["--train.tracker", "mlflow"], "not installed"),
         (["--holdout", "1.5"], "--holdout"),
         (["--model.encoder", "resnet_micro", "--method", "tiss"], "transformers"),
         (["--data.root", "/nowhere/at/all"], "/nowhere/at/all"),
@@ -137,3 +139,11 @@ def test_lists(capsys: pytest.CaptureFixture[str]):
     assert "--method." in capsys.readouterr().out
     assert main(["rnu"]) == 2
     assert "did you mean 'run'" in capsys.readouterr().err
+
+
+def test_a_tracker_writes_beside_the_run(tiny_flags: list[str], tmp_path: Path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "tracked"
+    flags = ["--method", "ft", "--steps", "1", "--train.tracker", "tensorboard", "--out", str(out)]
+    assert main(["run", *tiny_flags, *flags]) == 0
+    assert list(out.rglob("events.out.tfevents.*"))

@@ -44,8 +44,9 @@ class RunJournal(Journal):
         if self.world.is_main:
             append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
         if self.world.accelerator.log_with:
-            values = {f"loss/{name}": value for name, value in line["losses"].items()}
-            values |= {"loss": line["loss"], "images_per_second": line["images_per_second"]}
+            part = f"step-{line['step']}"  # iterations start anew with every step, so each has its own curves
+            values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
+            values |= {f"{part}/loss": line["loss"], f"{part}/images_per_second": line["images_per_second"]}
             self.world.accelerator.log(values, step=line["iteration"])
 
     def size(self) -> int:

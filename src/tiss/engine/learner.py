@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,8 +53,12 @@ class Learner:
         seed: int = 0,
         config: RunConfig | None = None,
         reporter: Reporter | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """`model` goes on from a model that has learnt already; `config` replaces all other settings."""
+        """`model` goes on from a model that has learnt already; `config` replaces all other settings.
+
+        `folder` is where trackers that write files put them.
+        """
         if config is None:
             config = RunConfig(
                 method=method,
@@ -67,7 +72,7 @@ class Learner:
         self.reporter = reporter or TerminalReporter()
         self.model = model
         self.method: Method | None = None
-        self.world = World(config.train)
+        self.world = World(config.train, folder)
         if not self.world.is_main:
             self.reporter = Reporter()
         self.skipped: dict[str, list[str]] = {

@@ -89,7 +89,7 @@ def run_experiment(
     config, scenario = open_scenario(config)
     folder = Path(config.out or default_folder(config))
     check_folder(folder, config, resume)
-    learner = Learner(config=config, reporter=reporter)
+    learner = Learner(config=config, reporter=reporter, folder=folder)
     world = learner.world
     world.wait()  # every process has looked at the folder before the first one writes into it
     with world.together(), _owned(folder, world.is_main):

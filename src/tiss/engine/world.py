@@ -6,19 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import InitProcessGroupKwargs
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import InitProcessGroupKwargs, LoggerType
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import FSDPModule
 
 from tiss.config import TrainConfig
 from tiss.engine.watchdog import Watchdog
-from tiss.errors import TissError
+from tiss.errors import TissError, suggest
 from tiss.models.syncbn import convert_sync_batch_norm
 
 # the watchdog finds processes that are gone; this is for those that wait while one reads or writes for long
@@ -28,8 +30,10 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 class World:
     """One process among `size`, with its device; every exchange between processes goes through here."""
 
-    def __init__(self, train: TrainConfig) -> None:
+    def __init__(self, train: TrainConfig, folder: Path | None = None) -> None:
+        """`folder` is where trackers that write files put them."""
         device = choose_device(train.device)
+        check_tracker(train.tracker)
         bf16 = train.precision == "bf16" or (train.precision == "auto" and device == "cuda")
         # accelerate keeps one state a process; a second run with another precision needs a new one
         AcceleratorState._reset_state(reset_partial_state=False)
@@ -37,6 +41,7 @@ class World:
             cpu=device == "cpu",
             mixed_precision="bf16" if bf16 else "no",
             log_with=train.tracker,
+            project_dir=folder,
             kwargs_handlers=[InitProcessGroupKwargs(timeout=COLLECTIVE_TIMEOUT)],
         )
         self.autocast_bf16 = bf16
@@ -44,6 +49,9 @@ class World:
         self.rank = self.accelerator.process_index
         self.size = self.accelerator.num_processes
         self._watchdog: Watchdog | None = None
+        if self.device.type == "cuda":
+            # float32 products outside the models (contrast, POD) may use the matrix units, as the models do
+            torch.set_float32_matmul_precision("high")
         if train.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -114,6 +122,17 @@ class World:
 def is_broken_connection(error: Exception) -> bool:
     """Whether `error` is only what another process's end looks like from here."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def check_tracker(name: str | None) -> None:
+    """A tracker that is unknown or not installed is an error: accelerate would leave it out in silence."""
+    if name is None:
+        return
+    known = {str(kind.value): kind for kind in LoggerType}
+    if name not in known or name == "all":
+        raise TissError(suggest(name, set(known) - {"all"}, "--train.tracker"))
+    if known[name] not in get_available_trackers():
+        raise TissError(f"--train.tracker {name}: it is not installed here; pip install {name}")
 
 
 def choose_device(name: str) -> str:

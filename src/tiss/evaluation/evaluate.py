@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tiss.data.base import Batch
 from tiss.evaluation.confusion import confusion_matrix, sum_over_processes
+from tiss.losses import upsampled_argmax
 from tiss.models.model import choose_labels
 
 Progress = Callable[[int], Any]
@@ -45,7 +46,10 @@ def predict_batch(model: Any, batch: Batch) -> Tensor:
     height, width = batch.image.shape[-2:]
     size = tuple(batch.label.shape[-2:])
     if height == width and size == (height, width):
-        labels: Tensor = model.predict_labels(model(batch.image))
+        output = model(batch.image)
+        if model.rule == "softmax":
+            return upsampled_argmax(output.logits, output.resolution).long()
+        labels: Tensor = model.predict_labels(output)
         return labels
     logits = slide_logits(model, batch.image, window=min(height, width))
     if size != (height, width):

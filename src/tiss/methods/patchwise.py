@@ -40,7 +40,8 @@ class TISS(MiB):
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
         first, last = (tokens(f) for f in output.features)
-        how = {"signed": self.settings.signed, "tau": self.settings.tau}
+        fused = output.resolution.fused
+        how = {"signed": self.settings.signed, "tau": self.settings.tau, "fused": fused}
         if self.settings.ct:
             reference = first.detach() if self.settings.detach else first
             terms["ct"] = self.settings.ct * patch_contrast(last, reference, **how)
