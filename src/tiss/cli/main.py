@@ -24,6 +24,8 @@ COMMANDS = {
     "extend": ("tiss.cli.extend", "teach a model new classes from a few of your pictures"),
     "predict": ("tiss.cli.predict", "segment pictures, folders, videos"),
     "compare": ("tiss.cli.compare", "two models side by side on your pictures"),
+    "export": ("tiss.cli.export", "a model as ONNX or torch.export, checked against itself"),
+    "push": ("tiss.cli.push", "a model folder to a hub"),
     "methods": ("tiss.cli.methods", "list the methods and what they go with"),
     "encoders": ("tiss.cli.encoders", "list the encoders"),
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),

@@ -110,10 +110,10 @@ def make_lesson(
 def hold_out(present: Present, values: Iterable[int], share: float) -> tuple[list[str], list[str]]:
     """Sorted ids to learn from and to keep for the test: `share` of each class's pictures, by their hashes.
 
-    Every class keeps a picture to learn from, and has one in the test where it has two or more.
+    Every class keeps a picture to learn from, and a class with two or more gives one to the test.
 
     >>> hold_out({"a": frozenset({1}), "b": frozenset({1}), "c": frozenset()}, [1], 0.2)
-    (['a', 'c'], ['b'])
+    (['b', 'c'], ['a'])
     """
     if not 0 < share < 1:
         raise TissError(f"--holdout {share:g}: give a share between 0 and 1, such as 0.2")
