@@ -23,15 +23,15 @@ PAPER: dict[str, Any] = {
 PAPER_BY_DATA: dict[str, dict[str, Any]] = {"ade20k": {"epochs": 60, "batch": 8}}
 DEMO: dict[str, Any] = {
     "optimizer": "adamw",
-    "lr": 2e-3,
-    "step_lr": 1e-3,
+    "lr": 1.5e-3,
+    "step_lr": 5e-4,
     "encoder_lr": 1.0,
     "weight_decay": 0.05,
     "warmup": 40,
     "clip": 1.0,
-    "epochs": 20,
-    "step_epochs": 10,
-    "batch": 32,
+    "epochs": 8,
+    "step_epochs": 4,
+    "batch": 8,
 }
 
 
@@ -52,7 +52,7 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     """`config` with every `None` that a recipe, the data set or the encoder answers replaced by the answer."""
     embedded = config.data.name == "shapes"
     crop = config.data.crop or getattr(dataset, "default_crop", 512)
-    scale = config.data.scale or ((0.8, 1.25) if embedded else (0.5, 2.0))
+    scale = config.data.scale or ((1.0, 1.0) if embedded else (0.5, 2.0))
     data = replace(config.data, crop=crop, scale=scale)
     encoder_name = config.model.encoder or default_encoder(config)
     encoder = encoder_defaults(encoder_name)

@@ -222,7 +222,7 @@ def register_all() -> None:
             register(name, replace(dinov2, registers=4, class_position=False, hub=f"timm/{name}.lvd142m"))
     scratch = Tuned("adamw", lr=1e-3, step_lr=5e-4, encoder_lr=1.0, weight_decay=0.05, warmup=100, clip=1.0)
     register("vit_micro_patch8", VitSettings(16, 3, 2, 8, 32, tuned=scratch))
-    register("vit_demo_patch8", VitSettings(128, 6, 4, 8, 64, tuned=scratch))
+    register("vit_demo_patch8", VitSettings(128, 3, 4, 8, 64, tuned=scratch))
 
 
 register_all()
