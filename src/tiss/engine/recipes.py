@@ -24,7 +24,7 @@ PAPER_BY_DATA: dict[str, dict[str, Any]] = {"ade20k": {"epochs": 60, "batch": 8}
 DEMO: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 1.5e-3,
-    "step_lr": 5e-4,
+    "step_lr": 1.5e-3,
     "encoder_lr": 1.0,
     "weight_decay": 0.05,
     "warmup": 40,
