@@ -132,7 +132,7 @@ def test_memory_decodes_each_sample_once_for_all_steps() -> None:
 
 def test_auto_takes_memory_when_it_fits_and_workers_when_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loader(kind="auto").kind == "memory"
-    monkeypatch.setattr("tiss.data.memory.free_memory", lambda: 1000.0)
+    monkeypatch.setattr("tiss.data.placement.free_memory", lambda: 1000.0)
     with loader(kind="auto", workers=0) as train:
         assert train.kind == "workers"
     with pytest.raises(TissError, match=r"--train\.loader"):

@@ -66,7 +66,7 @@ def test_gpu_store_gives_the_cpu_s_batches_without_waiting() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["workers", "memory"])
 def test_batches_from_the_machine_s_memory_reach_the_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiss.data.memory.GPU_SHARE", 0.0)
+    monkeypatch.setattr("tiss.data.placement.GPU_SHARE", 0.0)
     step = load_scenario(random_data(0), task="2-1")[0]
     options = {"batch": 4, "seed": 0, "step": 0}
     cpu = TrainLoader(step.train, AugmentSettings(24), kind="memory", **options)  # type: ignore[arg-type]

@@ -23,6 +23,18 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
+def run_module(module: str, *arguments: str, processes: int = 2) -> str:
+    """A module of the tests in several processes; what it asserts must hold in each of them."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node", str(processes), "-m", module, *arguments]
+    paths = {"PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])}
+    done = subprocess.run(
+        command, env=environment() | paths, capture_output=True, text=True, timeout=200, cwd=SOURCE.parent
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 class Launched:
     """`tiss run` under torchrun, its output in a file."""
 

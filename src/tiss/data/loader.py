@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader
 
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Batch, Dataset
-from tiss.data.memory import MemoryStore, Progress, open_store
+from tiss.data.memory import MemoryStore, Progress
+from tiss.data.placement import open_store
 from tiss.data.plan import Made, Plan, TestPlan, TrainPlan
 from tiss.data.source import FileSource
 from tiss.data.threads import cores
@@ -58,6 +59,7 @@ class _Loader:
         workers: int | None,
         device: torch.device | str,
         progress: Progress | None,
+        together: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.skipped: list[str] = []  # ids of samples that could not be read, each once
@@ -68,7 +70,13 @@ class _Loader:
         files = FileSource(split.dataset, split.split, plan.shorter)
         if kind != "workers":
             self._store = open_store(
-                files, plan.ids, kind=kind, device=self.device, shared=split.shared, progress=progress
+                files,
+                plan.ids,
+                kind=kind,
+                device=self.device,
+                shared=split.shared,
+                progress=progress,
+                together=together,
             )
         if self._store is not None:
             self.kind: Kind = "memory"
@@ -187,7 +195,15 @@ class TrainLoader(_Loader):
         self._order = TrainPlan(
             tuple(split.ids), on_error == "skip", settings, batch, seed, step, rank, world * accumulate, world
         )
-        super().__init__(split, self._order, kind=kind, workers=workers, device=device, progress=progress)
+        super().__init__(
+            split,
+            self._order,
+            kind=kind,
+            workers=workers,
+            device=device,
+            progress=progress,
+            together=world > 1,
+        )
 
     def __len__(self) -> int:
         """Iterations an epoch."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,12 +16,6 @@ from tiss.errors import TissError
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 
-PROBE = 8  # samples decoded to estimate the size of all
-RAM_SHARE = 0.4  # of the free memory, for `auto`
-RAM_SHARE_ASKED = 0.9  # where the user asked for memory
-GPU_SHARE = 0.6
-BYTES = 4  # a packed pixel
-
 
 class MemoryStore:
     """Every sample of a split that was asked for, decoded once; all steps of a run share it."""
@@ -31,6 +24,7 @@ class MemoryStore:
         self.files = files
         self.device = torch.device(device)
         self.buffer = torch.empty(0, dtype=torch.int32, device=self.device)
+        self.threads = cores()
         self.used = 0  # pixels
         self.places: dict[str, Where] = {}
         self.broken: dict[str, str] = {}  # id → what is wrong with it
@@ -42,7 +36,7 @@ class MemoryStore:
             return
         self._reserve(capacity)
         block = 256  # bounds what waits between the threads and the buffer
-        with ThreadPoolExecutor(max_workers=min(16, cores())) as threads:
+        with ThreadPoolExecutor(max_workers=min(16, self.threads)) as threads:
             for start in range(0, len(missing), block):
                 part = missing[start : start + block]
                 for id, decoded in zip(part, threads.map(self._decode, part), strict=True):
@@ -90,48 +84,6 @@ class MemoryStore:
             larger = torch.empty(pixels, dtype=torch.int32, device=self.device)
             larger[: self.used] = self.buffer[: self.used]
             self.buffer = larger
-
-
-def open_store(
-    files: FileSource,
-    ids: Sequence[str],
-    *,
-    kind: Literal["auto", "memory"],
-    device: torch.device,
-    shared: dict[Any, Any],
-    progress: Progress | None = None,
-) -> MemoryStore | None:
-    """The store of `files` with `ids` decoded; None where `auto` finds that it does not fit.
-
-    The GPU is tried first where the batches go there, then the machine's memory. The decision covers the
-    whole split and is kept in `shared`, so that later steps do not decide anew.
-    """
-    everything = len(files.dataset.ids(files.split))
-    key = ("memory", files.split, files.shorter, str(device))
-    if key not in shared:
-        shared[key] = _choose(files, ids, everything, kind, device)
-    store: MemoryStore | None = shared[key]
-    if store is None:
-        if kind == "memory":
-            name = f"{files.dataset.name} {files.split}"
-            raise TissError(f"--train.loader memory: {name} does not fit in memory; use workers")
-        return None
-    store.load(ids, progress, capacity=int(store.mean_pixels() * everything * 1.02) + 1)
-    return store
-
-
-def _choose(
-    files: FileSource, ids: Sequence[str], everything: int, kind: str, device: torch.device
-) -> MemoryStore | None:
-    probe = MemoryStore(files)
-    probe.load(list(ids)[:: max(1, len(ids) // PROBE)][:PROBE])
-    needed = probe.mean_pixels() * everything * BYTES
-    if device.type == "cuda" and needed <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
-        probe.move(device)
-        return probe
-    share = RAM_SHARE if kind == "auto" else RAM_SHARE_ASKED
-    processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    return probe if needed <= share * free_memory() / processes else None
 
 
 def free_memory() -> float:
