@@ -22,6 +22,7 @@ from typing import Any
 
 from torch.distributed import Store
 
+from tiss.errors import one_line
 from tiss.lock import machine_name, process_start
 
 PEER_TIMEOUT = (
@@ -85,6 +86,7 @@ class Watchdog:
         self.speaking = threading.Lock()  # one of the two threads of a process has the last word
         self.wake, self.waker = socket.socketpair()
         self.waker.setblocking(False)
+        self.hears = False  # whether the launcher's signal comes through the pipe
         self.thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     # Called by the process's own thread
@@ -107,6 +109,8 @@ class Watchdog:
         except RuntimeError:  # the store went with a process that had nothing left to do
             pass
         self._forget_termination()
+        self.wake.close()
+        self.waker.close()
 
     def fail(self, message: str, code: int = FAILED, patience: float = 0.0) -> None:
         """Tells all processes that this one cannot go on; `patience` waits for an earlier cause to show itself."""
@@ -114,18 +118,27 @@ class Watchdog:
         if self.rank > 0:
             time.sleep(self.interval)  # a mistake that all processes find is the first one's to report
         text = f"rank {self.rank}: {message}"
-        verdict = {"rank": self.rank, "text": text, "code": code, "heard": False}
+        try:
+            heard = self._tell({"rank": self.rank, "text": text, "code": code, "heard": False})
+        except RuntimeError:  # no store any more: nobody is left to tell
+            heard = False
+        if self.rank > 0 and not heard:
+            self._say(text)
+        self.speaking.acquire()
+
+    def _tell(self, verdict: dict[str, Any]) -> bool:
+        """Leaves a verdict about this process, and says whether the first process has passed it on."""
         if not self._claim(verdict):
-            time.sleep(10 * self.interval)  # the other thread is about to end this process for that reason
-        elif self.rank > 0:
+            time.sleep(
+                10 * self.interval
+            )  # the other thread is about to end this process for an earlier reason
+        elif self.rank == 0:
+            time.sleep(2 * self.interval)  # the store may end with this process: let the others read it
+        else:
             deadline = time.monotonic() + 3 * self.interval + 1
             while time.monotonic() < deadline and not self.store.check([key("heard")]):
                 time.sleep(0.05)
-            if not self.store.check([key("heard")]):
-                self._say(text)
-        else:
-            time.sleep(2 * self.interval)  # the store may end with this process: let the others read it
-        self.speaking.acquire()
+        return bool(self.store.check([key("heard")]))
 
     # The thread
 
@@ -137,7 +150,7 @@ class Watchdog:
                 return
             try:
                 self._look()
-            except RuntimeError as error:
+            except Exception as error:  # nothing may end this thread in silence: it hears the launcher
                 self._store_lost(error)
             if signal.SIGTERM in signals:
                 self._exit(128 + signal.SIGTERM)
@@ -182,7 +195,7 @@ class Watchdog:
         self.speaking.acquire()
         if self.rank == 0 and not verdict["heard"]:
             self._say(verdict["text"])
-        self._set("heard", "1")
+            self._set("heard", "1")
         self._exit(verdict["code"])
 
     def _sentence(self, who: Peer | int, what: str, kill: bool = False) -> None:
@@ -194,14 +207,14 @@ class Watchdog:
             os.kill(who.pid, signal.SIGKILL)  # a stopped process would keep its launcher waiting
         self._exit(GONE)
 
-    def _store_lost(self, error: RuntimeError) -> None:
+    def _store_lost(self, error: Exception) -> None:
         sign = self.signs.get(0)
         if self.rank > 0 and sign is not None and sign.beat == "done":
             raise SystemExit  # ends this thread only
         self.speaking.acquire()
         who = self.peers.get(0) if self.rank else None
         name = f"{who}, or the launcher," if who is not None else "the launcher"
-        self._say(f"{name} no longer answers ({str(error).splitlines()[0][:120]}); {REMEDY}")
+        self._say(f"{name} no longer answers ({one_line(str(error), 200)}); {REMEDY}")
         self._exit(GONE)
 
     # The store
