@@ -61,7 +61,7 @@ class Launched:
                 return int(folder.name)
         raise AssertionError(f"no process of rank {rank}: {self.output()}")
 
-    def wait_for(self, path: Path, seconds: float = 120) -> None:
+    def wait_for(self, path: Path, seconds: float = 240) -> None:
         """Until `path` is there."""
         deadline = time.monotonic() + seconds
         while not path.exists():

@@ -15,7 +15,7 @@ from tests.engine.processes import Launched, same_weights
 from tiss.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-PEER_TIMEOUT = 3.0
+PEER_TIMEOUT = 6.0  # seconds; less would mistake a busy machine for a hang
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(
         os.kill(victim, blow)
         start = time.monotonic()
         assert launched.wait() != 0
-        assert time.monotonic() - start < PEER_TIMEOUT + 25
+        assert time.monotonic() - start < 60
     finally:
         launched.end()
     (message,) = launched.messages()

@@ -160,7 +160,7 @@ class Watchdog:
         self._set(f"beat/{self.rank}", str(self.beats))
         self._obey()
         now = time.monotonic()
-        slept = now - self.last_look > 3 * self.interval + 1  # this process itself was stopped or starved
+        slept = now - self.last_look > self.timeout / 2  # this process itself was stopped or starved
         self.last_look = now
         for rank in range(1, self.size) if self.rank == 0 else (0,):
             sign = self._sign_of(rank, now)
