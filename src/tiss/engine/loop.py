@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from tiss.engine.training import StepTraining
 from tiss.engine.update import make_update
 from tiss.errors import TissError
 from tiss.files import mark, write_json
-from tiss.methods.base import all_sum
+from tiss.methods.base import Batches, all_sum
 
 
 def train_step(training: StepTraining) -> float:
@@ -35,7 +36,7 @@ def train_step(training: StepTraining) -> float:
     with spread(training) as spreading:
         _train(spreading, position, start)
     with training.world.autocast():
-        training.method.end(training.step, training.model, training.loader.once)
+        training.method.end(training.step, training.model, _look(training))
     return time.monotonic() - start
 
 
@@ -150,9 +151,23 @@ def _restore(training: StepTraining) -> Position:
         training.journal.rewind(found.metrics_bytes)
         return found
     with training.world.autocast():
-        training.method.prepare(training.model, training.teacher, training.loader.once)
+        training.method.prepare(training.model, training.teacher, _look(training))
     training.journal.restart(training.step.index)
     return Position(training.step.index, 0)
+
+
+def _look(training: StepTraining) -> Batches:
+    """Every training image of the step once, with a bar: over a large data set it takes a while."""
+
+    def batches() -> Iterator[Batch]:
+        own = -(-len(training.step.train) // training.world.size)
+        title = f"look at step {training.step.index} · {training.method.name}"
+        with training.reporter.bar(title, own) as bar:
+            for batch in training.loader.once():
+                yield batch
+                bar.advance(len(batch.ids))
+
+    return batches
 
 
 def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: int, seconds: float) -> None:
