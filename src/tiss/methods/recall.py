@@ -119,7 +119,9 @@ class Recall(Method):
         if self._known is None:
             assert self.means is not None and self.roots is not None and self.counts is not None
             classes = self.counts.nonzero()[:, 0]
-            self._known = tuple(part.to(device) for part in (self.means[classes], self.roots[classes], classes))  # type: ignore[assignment]
+            self._known = tuple(
+                part.to(device) for part in (self.means[classes], self.roots[classes], classes)
+            )  # type: ignore[assignment]
         assert self._known is not None
         return self._known
 
