@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def pixel_counts(dataset: Dataset, split: str) -> dict[str, dict[int, int]]:
 def plot_counts(
     counts: Sequence[ClassCount],
     groups: Sequence[Sequence[int]],
-    step_images: dict[str, Sequence[int]],
+    step_images: Mapping[str, Sequence[int]],
     title: str,
     path: Path,
 ) -> None:

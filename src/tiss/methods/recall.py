@@ -118,11 +118,8 @@ class Recall(Method):
         """The Gaussians of the classes that were seen, found once a step: a captured update must not look."""
         if self._known is None:
             assert self.means is not None and self.roots is not None and self.counts is not None
-            classes = self.counts.nonzero()[:, 0]
-            self._known = tuple(
-                part.to(device) for part in (self.means[classes], self.roots[classes], classes)
-            )  # type: ignore[assignment]
-        assert self._known is not None
+            seen = self.counts.nonzero()[:, 0]
+            self._known = (self.means[seen].to(device), self.roots[seen].to(device), seen.to(device))
         return self._known
 
     @torch.no_grad()
