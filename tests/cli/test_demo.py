@@ -9,6 +9,7 @@ import pytest
 
 from tiss.cli import demo
 from tiss.cli.main import main
+from tiss.data.shapes import Shapes
 from tiss.engine import recipes
 
 
@@ -16,7 +17,8 @@ def test_the_demo_prints_a_table_and_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(demo, "METHODS", ("ft", "offline"))
-    for key, value in {"epochs": 1, "step_epochs": 1, "batch": 120}.items():
+    monkeypatch.setattr(Shapes.__init__, "__defaults__", (None, 0, 64, 60, 20))  # pictures for seconds, not minutes
+    for key, value in {"epochs": 1, "step_epochs": 1}.items():
         monkeypatch.setitem(recipes.DEMO, key, value)
     out = tmp_path / "demo"
     assert main(["demo", "--out", str(out)]) == 0

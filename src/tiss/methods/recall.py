@@ -151,7 +151,7 @@ class Recall(Method):
 
 def patch_labels(label: Tensor, size: tuple[int, int] | torch.Size, channels: range, purity: float) -> Tensor:
     """N × H × W labels to N × h × w: the index in `channels` of the class that fills a patch, else −1."""
-    shares = [F.adaptive_avg_pool2d((label == channel).float(), tuple(size)) for channel in channels]
+    shares = [F.adaptive_avg_pool2d((label == channel).float(), (size[0], size[1])) for channel in channels]
     best, index = torch.stack(shares).max(dim=0)
     return torch.where(best >= purity, index, -1)
 
