@@ -13,7 +13,7 @@ ABOUT = """
 The first model, when there is none: learns every class of a labelled folder and writes a model folder that
 `tiss extend`, `predict`, `export` and `app` take. FOLDER holds images/, masks/ (PNG, pixel value = class
 number) and classes.txt (one name a line, `background` first); `tiss data convert` makes one from exports of
-CVAT, labelme, COCO or YOLO.
+CVAT, labelme, COCO or Supervisely.
 Pictures in images/test are kept for the test; without that folder, a fifth of the pictures is.
 All that is not set follows from the number and the size of the pictures.
 """
