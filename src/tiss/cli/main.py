@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": ("tiss.cli.compare", "two models side by side on your pictures"),
     "export": ("tiss.cli.export", "a model as ONNX or torch.export, checked against itself"),
     "push": ("tiss.cli.push", "a model folder to a hub"),
+    "app": ("tiss.cli.app", "a web page: drop a picture, slide through the steps"),
     "methods": ("tiss.cli.methods", "list the methods and what they go with"),
     "encoders": ("tiss.cli.encoders", "list the encoders"),
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),

@@ -1,0 +1,7 @@
+"""The same story as the commands' tests."""
+
+from __future__ import annotations
+
+from tests.practice.conftest import story
+
+__all__ = ["story"]

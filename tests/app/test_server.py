@@ -1,0 +1,150 @@
+"""The page's parts without a browser: who may reach it, what may be uploaded, what an answer says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.practice.test_learning import refused
+from tiss.app import server
+from tiss.app.server import Place, check_place, read_upload
+from tiss.app.stations import open_stations
+from tiss.app.view import history_html, view
+from tiss.errors import TissError
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_port_in_use_and_open_addresses_are_one_line(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gradio")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert "in use" in refused(["app", str(story / "third"), "--port", port], capsys)
+    assert "set a password" in refused(["app", str(story / "third"), "--address", "0.0.0.0"], capsys)
+    assert "no such model folder" in refused(["app", "nowhere", "--port", str(free_port())], capsys)
+
+
+@pytest.mark.parametrize(("address", "open_"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)])
+def test_only_loopback_goes_without_a_password(address: str, open_: bool) -> None:
+    place = Place(address, free_port())
+    if open_:
+        check_place(place)
+    else:
+        with pytest.raises(TissError, match="password"):
+            check_place(place)
+        check_place(Place(address, free_port(), password="long enough"))
+
+
+def test_stations_follow_the_parents(story: Path) -> None:
+    stations = open_stations(str(story / "third"), "cpu")
+    assert [stations.title(step) for step in range(3)] == [
+        "step 0: + disc, square",
+        "step 1: + star",
+        "step 2: + moon",
+    ]
+    altered = story / "third"
+    assert len(open_stations(str(altered), "cpu")) == 3
+
+
+def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (60, 40)).save(path)
+    assert read_upload(str(path)).shape == (3, 40, 60)
+    monkeypatch.setattr(server, "LONGEST", 30)
+    assert read_upload(str(path)).shape == (3, 20, 30)
+    monkeypatch.setattr(server, "MOST_PIXELS", 100)
+    with pytest.raises(TissError, match=r"^the picture: 60 × 40 pixels are more") as error:
+        read_upload(str(path))
+    assert str(tmp_path) not in str(error.value)
+    (tmp_path / "fake.png").write_text("<svg onload=alert(1)>")
+    with pytest.raises(TissError, match=r"^the picture: not a readable image"):
+        read_upload(str(tmp_path / "fake.png"))
+    monkeypatch.setattr(server, "MOST_BYTES", 10)
+    with pytest.raises(TissError, match="more than 0 MB"):
+        read_upload(str(path))
+
+
+def test_names_cannot_break_out_of_the_page() -> None:
+    evil = '"><script>alert(1)</script>'
+    html = view(evil, np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8), ["background", evil], [evil])
+    assert "<script" not in html
+    assert "<script" not in history_html({"history": [{"step": 0, "classes": [evil], "method": evil}]})
+
+
+def test_hidden_classes_are_not_drawn() -> None:
+    image, mask = np.full((4, 4, 3), 90, np.uint8), np.ones((4, 4), np.uint8)
+    drawn, plain = (view("t", image, mask, ["background", "disc"], shown) for shown in (["disc"], []))
+    assert re.findall(r'class="shown"[^>]*', drawn) != re.findall(r'class="shown"[^>]*', plain)
+
+
+@pytest.fixture
+def running(story: Path, tmp_path: Path) -> Iterator[tuple[str, Path, subprocess.Popen[str]]]:
+    """`tiss app` in a process of its own, with a password, an empty home and an empty working folder."""
+    pytest.importorskip("gradio")
+    home = tmp_path / "home"
+    home.mkdir()
+    port = free_port()
+    environment = os.environ | {
+        "HOME": str(home),
+        "TISS_APP_PASSWORD": "open sesame",
+        "XDG_CACHE_HOME": str(tmp_path / "c"),
+    }
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(server.__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tiss", "app", str(story / "third"), "--port", str(port), "--device", "cpu"],
+        cwd=home,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("http://127.0.0.1"), line
+        yield f"http://127.0.0.1:{port}", home, process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def fetch(address: str, data: bytes | None = None) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, data=data), timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_password_guards_everything_and_answers_name_no_folder(
+    story: Path, running: tuple[str, Path, subprocess.Popen[str]]
+) -> None:
+    address, home, _ = running
+    for path in ("/config", "/gradio_api/info", "/gradio_api/file=" + str(story / "third" / "config.json")):
+        assert fetch(address + path)[0] in (401, 403, 404)
+    code, page = fetch(address + "/")
+    assert code == 200
+    assert json.dumps(str(story)) not in page
+    assert str(story) not in page
+    assert [path for path in home.rglob("*") if path.is_file()] == []
