@@ -144,9 +144,7 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
                 beside = gradio.Checkbox(
                     False, label="old and new side by side", visible=last > 0, elem_id="beside"
                 )
-                shown = gradio.CheckboxGroup(
-                    everything, value=everything, label="classes", elem_id="classes"
-                )
+                shown = gradio.CheckboxGroup(everything, value=everything, label="classes", elem_id="classes")
             with gradio.Column(scale=2), gradio.Row():
                 before = gradio.HTML("", visible=False, elem_id="before")
                 now = gradio.HTML(EMPTY, elem_id="now")

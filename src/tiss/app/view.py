@@ -129,7 +129,9 @@ def curve_svg(record: Mapping[str, Any]) -> str:
 
     from tiss.reporting.plots import inline_svg, style
 
-    entries = [entry for entry in record.get("history") or [] if isinstance(entry, Mapping) and "step" in entry]
+    entries = [
+        entry for entry in record.get("history") or [] if isinstance(entry, Mapping) and "step" in entry
+    ]
     with style():
         drawn = Figure(figsize=(5, 2.6), layout="constrained")
         axis = drawn.subplots()

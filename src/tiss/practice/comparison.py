@@ -17,6 +17,7 @@ from tiss.evaluation.scores import class_iou, mean, percent
 from tiss.practice.segment import Segmenter
 
 WORST = 4  # pictures that a report shows
+LEAST = 0.05  # percent of a picture that must have changed for it to be shown
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Counter:
         self.both += _confusion(old[kept], new[kept], len(self.space))
         if truth is not None and self.judged:
             lost = (old == truth) & (new != truth) & np.isin(truth, self.judged)
+            if BACKGROUND not in self.judged:  # label 0 may hide an old class there: any change counts
+                lost |= (old != new) & (truth == BACKGROUND)
             return 100 * float(lost.mean())
         return 100 * float(((old != new) & kept).mean())
 
@@ -159,7 +162,7 @@ def compare_models(
     worst = [
         (name, score)
         for score, name in sorted(scores, key=lambda one: (-one[0], one[1]))[:WORST]
-        if score > 0
+        if score >= LEAST
     ]
     judged = counter.has_labels and bool(counter.judged)
     return Comparison(rows, len(scores), same, worst, judged, broken)
@@ -182,7 +185,8 @@ def describe(result: Comparison) -> list[str]:
     if compared:
         lines += ["", "old classes without labels: agreement with the old model's own predictions"]
         lines += [f"  {one.name:<20} {percent(one.agreement):>5} %" for one in compared]
-    lines += ["", f"{result.pictures} pictures; {percent(result.same)} % of the pixels as before"]
+    same = "" if result.same is None else f"; {percent(result.same)} % of the pixels as before"
+    lines += ["", f"on {result.pictures} pictures{same}"]
     if result.broken:
         lines += [f"left out, {len(result.broken)}: {result.broken[0]}"]
     return lines[1:] if lines[0] == "" else lines

@@ -57,7 +57,8 @@ def render(
 ) -> str:
     """The page's text."""
     body = [f"<h1>{escape(title)}</h1>", *(f"<p>{escape(fact)}</p>" for fact in facts), _table(result)]
-    body.append(f"<p>{result.pictures} pictures; {percent(result.same)} % of the pixels as before.</p>")
+    same = "" if result.same is None else f"; {percent(result.same)} % of the pixels as before"
+    body.append(f"<p>On {result.pictures} pictures{same}.</p>")
     if result.broken:
         body += [
             "<p>Could not be read:</p><ul>",
