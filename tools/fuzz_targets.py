@@ -145,14 +145,14 @@ def read_preprocessor(data: bytes, folder: Path) -> object:
 
 def run_config() -> list[bytes]:
     from tiss.config import RunConfig
-    from tiss.engine.run import dump_config
+    from tiss.engine.run_folder import dump_config
 
     return [dump_config(RunConfig(method={"name": "mib"})).encode(), b"method: tiss\ntrain: {epochs: 1}\n"]
 
 
 @target("lines", run_config)
 def read_run_config(data: bytes, folder: Path) -> object:
-    from tiss.engine.run import read_config
+    from tiss.engine.run_folder import read_config
 
     place(data, folder, "config.yaml")
     return read_config(folder)

@@ -17,7 +17,9 @@ def test_the_demo_prints_a_table_and_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(demo, "METHODS", ("ft", "offline"))
-    monkeypatch.setattr(Shapes.__init__, "__defaults__", (None, 0, 64, 60, 20))  # pictures for seconds, not minutes
+    monkeypatch.setattr(
+        Shapes.__init__, "__defaults__", (None, 0, 64, 60, 20)
+    )  # pictures for seconds, not minutes
     for key, value in {"epochs": 1, "step_epochs": 1}.items():
         monkeypatch.setitem(recipes.DEMO, key, value)
     out = tmp_path / "demo"

@@ -17,7 +17,7 @@ import torch
 from tests.trust.limits import refusal
 from tiss.config import ModelConfig
 from tiss.data.images import picture_size, read_image, read_mask
-from tiss.engine.run import read_config
+from tiss.engine.run_folder import read_config
 from tiss.models.build import build_model
 from tiss.models.folder import from_pretrained
 from tiss.models.pretrained import read_weights

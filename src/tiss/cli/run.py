@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
         return 0
     steps = convert(values.pop("steps", None), int | None, "steps")
     config = config_from(values)
-    from tiss.engine.run import default_folder, dump_config, open_scenario, run_experiment
+    from tiss.engine.run import open_scenario, run_experiment
+    from tiss.engine.run_folder import default_folder, dump_config
 
     if "print_config" in given:
         complete, _ = open_scenario(config)

@@ -16,7 +16,8 @@ from typing import Any
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
 from tiss.engine.progress import Reporter
 from tiss.engine.recipes import resolve
-from tiss.engine.run import open_scenario, run_experiment, run_name
+from tiss.engine.run import open_scenario, run_experiment
+from tiss.engine.run_folder import MACHINE, run_name
 from tiss.errors import TissError
 from tiss.files import read_json, write_text
 from tiss.lock import Lease
@@ -99,17 +100,7 @@ def base_key(config: RunConfig, scenario: Scenario) -> str | None:
     method = build_method(config.method, len(scenario))
     mapping = to_mapping(config)
     later = ("step_epochs", "step_lr")
-    machine = (
-        "device",
-        "loader",
-        "workers",
-        "save_every",
-        "log_every",
-        "tracker",
-        "compile",
-        "checkpointing",
-    )
-    train = {k: v for k, v in mapping["train"].items() if k not in later + machine}
+    train = {k: v for k, v in mapping["train"].items() if k not in later + MACHINE}
     step = scenario[0]
     what = {
         "classes": step.new_classes,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tiss.engine.world import World
 from tiss.files import append_line, truncate_to
+from tiss.lock import Lease
 
 
 class Journal:
@@ -19,6 +20,9 @@ class Journal:
 
     def log(self, line: dict[str, Any]) -> None:
         """One line of metrics."""
+
+    def check(self) -> None:
+        """Before a checkpoint: stops where the folder has gone into other hands."""
 
     def size(self) -> int:
         """Bytes of metrics written so far."""
@@ -34,11 +38,12 @@ class Journal:
 class RunJournal(Journal):
     """Writes into a run folder, from the first process only."""
 
-    def __init__(self, folder: Path, world: World) -> None:
+    def __init__(self, folder: Path, world: World, lease: Lease | None = None) -> None:
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
         self.metrics = folder / "metrics.jsonl"
         self.world = world
+        self.lease = lease
 
     def log(self, line: dict[str, Any]) -> None:
         if self.world.is_main:
@@ -48,6 +53,10 @@ class RunJournal(Journal):
             values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
             values |= {f"{part}/loss": line["loss"], f"{part}/images_per_second": line["images_per_second"]}
             self.world.accelerator.log(values, step=line["iteration"])
+
+    def check(self) -> None:
+        if self.lease is not None:
+            self.lease.check()
 
     def size(self) -> int:
         return self.metrics.stat().st_size if self.metrics.exists() else 0

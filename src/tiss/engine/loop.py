@@ -177,6 +177,7 @@ def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: i
     if world.is_main or training.config.train.shard:  # shards are gathered from all processes
         states = full_state(training.model), flatten_optimizer(optimizer), training.method.state()
         if world.is_main:
+            journal.check()
             position = Position(training.step.index, iteration, journal.size(), seconds)
             save_checkpoint(journal.checkpoint, position, *states)
     world.wait()

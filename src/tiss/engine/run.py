@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tiss.config import RunConfig, from_mapping, to_mapping
+from tiss.config import RunConfig
 from tiss.data.base import Dataset
 from tiss.engine.environment import describe_environment
 from tiss.engine.journal import RunJournal
@@ -20,6 +16,7 @@ from tiss.engine.learner import Learner
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
+from tiss.engine.run_folder import check_folder, default_folder, dump_config, read_config
 from tiss.errors import TissError
 from tiss.files import (
     atomic_folder,
@@ -31,28 +28,9 @@ from tiss.files import (
     write_tensors,
     write_text,
 )
-from tiss.files.atomic import make_folder
-from tiss.files.reading import read_yaml
-from tiss.lock import Lease
-from tiss.methods.base import METHODS, check_pair, settings_from
+from tiss.methods.base import METHODS, check_pair
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Scenario, Step, load_scenario
-
-# settings that may differ between the parts of one run: they change where and how fast, not what comes out
-MACHINE = {
-    "out": None,
-    "train": (
-        "device",
-        "loader",
-        "workers",
-        "compile",
-        "checkpointing",
-        "shard",
-        "save_every",
-        "log_every",
-        "tracker",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -92,7 +70,7 @@ def run_experiment(
     learner = Learner(config=config, reporter=reporter, folder=folder)
     world = learner.world
     world.wait()  # every process has looked at the folder before the first one writes into it
-    with world.together(), _owned(folder, world.is_main):
+    with world.together(), owned(folder, world.is_main) as lease:
         if world.is_main:
             recover(folder)
             for path in folder.glob("nonfinite-*.json"):  # of an attempt that this one replaces
@@ -109,7 +87,7 @@ def run_experiment(
         world.wait()
         if config.train.tracker:
             world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
-        journal = RunJournal(folder, world)
+        journal = RunJournal(folder, world, lease)
         for step in itertools.islice(scenario, steps):
             mark("between")
             if step.index < finished_steps(folder, len(scenario)):
@@ -254,86 +232,3 @@ def load_run(folder: str | Path, root: str | None = None) -> Run:
         config = replace(config, data=replace(config.data, root=root))
     config, scenario = open_scenario(config)
     return Run(folder, config, scenario)
-
-
-def read_config(folder: Path) -> RunConfig:
-    """The configuration of a run folder."""
-    path = folder / "config.yaml"
-    if not path.exists():
-        raise TissError(f"{folder} is no run folder: it has no config.yaml")
-    config = from_mapping(RunConfig, read_yaml(path))
-    return replace(config, method=settings_from(config.method))
-
-
-def dump_config(config: RunConfig) -> str:
-    return yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
-
-
-def default_folder(config: RunConfig) -> Path:
-    return Path("runs") / run_name(config)
-
-
-def run_name(config: RunConfig) -> str:
-    """<data>-<task>-<setup>-<method>-seed<seed>, with only letters that any file system takes."""
-    task = config.task if isinstance(config.task, str) else "groups"
-    name = f"{config.data.name}-{task}-{config.setup}-{config.method.name}-seed{config.seed}"
-    return "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
-
-
-def check_folder(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Refuses a folder that holds something else than this very run, waiting to be resumed."""
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    if not (folder / "config.yaml").exists():
-        if {path.name for path in folder.iterdir() if not path.name.startswith(".")} <= {"lock"}:
-            return
-        raise TissError(f"--out {folder} is not empty and no run folder: choose another")
-    there, here = to_mapping(read_config(folder)), to_mapping(config)
-    different = _differences(there, here)
-    if different:
-        raise TissError(
-            f"--out {folder} holds another run (other {', '.join(different)}): choose another folder"
-        )
-    if not resume:
-        raise TissError(
-            f"--out {folder} holds this run already: add --resume to go on, or choose another folder"
-        )
-
-
-def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    found = []
-    for key in sorted(set(there) | set(here)):
-        one, two = there.get(key), here.get(key)
-        if key in MACHINE:
-            skipped = MACHINE[key]
-            if skipped is None:
-                continue
-            one = {k: v for k, v in (one or {}).items() if k not in skipped}
-            two = {k: v for k, v in (two or {}).items() if k not in skipped}
-        if isinstance(one, dict) and isinstance(two, dict):
-            found += [f"{key}.{k}" for k in sorted(set(one) | set(two)) if one.get(k) != two.get(k)]
-        elif one != two:
-            found.append(key)
-    return found
-
-
-@contextlib.contextmanager
-def _owned(folder: Path, is_main: bool) -> Iterator[None]:
-    """Holds the run folder against a second run; only the first process takes the lease.
-
-    A mistake that shows before anything was learnt leaves no folder behind.
-    """
-    if not is_main:
-        yield
-        return
-    fresh = not folder.exists()
-    make_folder(folder)
-    with Lease(folder / "lock"):  # the folder is only ours to remove while we hold it
-        try:
-            yield
-        except TissError:
-            if fresh and not any(
-                next(folder.glob(name), None) for name in ("step-0", "checkpoint", "nonfinite-*")
-            ):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tiss.engine import run
+from tiss.engine import run_folder
 from tiss.errors import TissError
 from tiss.lock import Lease
 
 
 def fail(folder: Path) -> None:
-    with run._owned(folder, True):
+    with run_folder.owned(folder, True):
         (folder / "config.yaml").write_text("x")
         raise TissError("a mistake")
 
