@@ -16,7 +16,7 @@ from tiss.engine.learner import Learner
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
-from tiss.engine.run_folder import check_folder, default_folder, dump_config, read_config
+from tiss.engine.run_folder import check_folder, default_folder, dump_config, owned, read_config
 from tiss.errors import TissError
 from tiss.files import (
     atomic_folder,
