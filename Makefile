@@ -22,10 +22,10 @@ demo: $(VENV)/.installed
 	$(BIN)/tiss demo
 
 test: $(VENV)/.tested
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu"
 
-test-all: $(VENV)/.tested
-	$(BIN)/python -m pytest -m "not gpu"
+test-all: test
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not gpu"
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
