@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import pytest
 from PIL import Image
 
 from tests.practice.test_learning import refused
+from tests.reporting import fakes
 from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
 from tiss.app.stations import open_stations
-from tiss.app.view import history_html, view
+from tiss.app.view import history_html, run_html, view
 from tiss.errors import TissError
 
 
@@ -148,3 +150,17 @@ def test_password_guards_everything_and_answers_name_no_folder(
     assert json.dumps(str(story)) not in page
     assert str(story) not in page
     assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+def test_a_run_has_its_curves_and_tables(story: Path, tmp_path: Path) -> None:
+    run = fakes.folder(tmp_path, fakes.results("mib"))
+    for step, name in enumerate(("first", "second", "third")):
+        shutil.copytree(story / name, run / f"step-{step}", dirs_exist_ok=True)
+    stations = open_stations(str(run), "cpu")
+    assert len(stations) == 3
+    html = run_html(run)
+    assert html is not None
+    assert "<svg" in html
+    assert "<table" in html
+    assert str(tmp_path) not in html
+    assert run_html(story / "third") is None

@@ -181,3 +181,26 @@ def test_failing_at_the_last_moment_leaves_nothing(
     with pytest.raises(OSError, match="disk on fire"):
         main([*command, "--out", str(tmp_path / "deep" / "out")])
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_frozen_encoder_stays_as_it_was(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first model's own weights serve as the pretrained ones: a tensor that moved would differ."""
+    command = [
+        "train",
+        str(story / "warehouse"),
+        "--out",
+        str(tmp_path / "out"),
+        "--encoder",
+        "vit_micro_patch8",
+    ]
+    command += ["--epochs", "1", "--freeze"]
+    assert "needs pretrained weights" in refused([*command, "--pretrained", "none"], capsys)
+    assert main([*command, "--pretrained", str(story / "first"), "--size", "32"]) == 0
+    first, frozen = (
+        SegmentationModel.from_pretrained(place) for place in (story / "first", tmp_path / "out")
+    )
+    old, new = first.encoder.state_dict(), frozen.encoder.state_dict()
+    assert all(torch.equal(old[name], new[name]) for name in old)
+    assert not torch.equal(first.head.rows[0], frozen.head.rows[0])

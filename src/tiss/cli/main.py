@@ -32,6 +32,8 @@ COMMANDS = {
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),
 }
 
+RESUMED = ("demo", "run", "grid")  # commands that keep checkpoints
+
 ABOUT = """tiss: incremental semantic segmentation.
 
 A segmentation model learns new classes step by step, from images where only the new classes are labelled,
@@ -47,9 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         report(error)
         return 2
     except KeyboardInterrupt:
-        print(
-            "tiss: stopped; the same command with --resume goes on from the last checkpoint", file=sys.stderr
-        )
+        again = "; the same command with --resume goes on from the last checkpoint" if words[0] in RESUMED else ""
+        print(f"tiss: stopped{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()

@@ -43,6 +43,7 @@ class TrainOptions:
     size: int | None = setting(
         None, "side of the training crop (None: the pictures' usual size, 512 at most)"
     )
+    freeze: bool = setting(False, "leave the pretrained encoder as it is: quick on a CPU, wise with few pictures")
     holdout: float = setting(0.2, "share of the pictures kept for the test where there is no images/test")
     seed: int = setting(0, "seed of every random choice")
     device: str = setting("auto", "auto, cpu, cuda or mps")
@@ -77,7 +78,7 @@ def train_folder(folder: str, options: TrainOptions) -> int:
         options.method, options.epochs, options.batch, options.lr, options.size, options.seed, options.device
     )
     assert options.out is not None
-    outcome = train(folder, options.out, model, wishes, options.holdout, TerminalReporter())
+    outcome = train(folder, options.out, model, wishes, options.holdout, TerminalReporter(), options.freeze)
     print(outcome.text())
     print(f"\nmodel: {outcome.out}; pictures and tables: {outcome.out / 'report.html'}")
     return 0

@@ -41,14 +41,26 @@ class Outcome:
 
 
 def train(
-    root: str, out: str, model: ModelConfig, wishes: Wishes, holdout: float, reporter: Reporter
+    root: str,
+    out: str,
+    model: ModelConfig,
+    wishes: Wishes,
+    holdout: float,
+    reporter: Reporter,
+    freeze: bool = False,
 ) -> Outcome:
-    """A first model from a labelled folder."""
+    """A first model from a labelled folder; with `freeze`, the encoder's pretrained weights stay as they are."""
+    if freeze and model.pretrained is None:
+        raise TissError("--freeze needs pretrained weights: an encoder that never learnt would stay so")
     place = check_out(out)
     dataset = open_folder(root, flag="FOLDER")
     lesson = make_lesson(dataset, ["background"], dataset.classes, 0, holdout, flag="FOLDER")
     config = first_config(dataset, len(lesson.step.train), wishes, model)
     learner = Learner(config=config, reporter=reporter)
+    if freeze:
+        learner.begin(lesson.step)
+        assert learner.model is not None
+        learner.model.encoder.requires_grad_(False)
     return _learn(learner, lesson, config, place, None, reporter)
 
 
@@ -91,7 +103,7 @@ def _learn(
     learner: Learner, lesson: Lesson, config: RunConfig, out: Path, source: Source | None, reporter: Reporter
 ) -> Outcome:
     step = lesson.step
-    before = freeze_copy(learner.model) if learner.model is not None else None
+    before = freeze_copy(learner.model) if source is not None and learner.model is not None else None
     parent = source.hash() if source else None
     reporter.say(
         f"{len(step.train)} pictures to learn {', '.join(step.new_classes)} from, {len(step.test)} held out; "
