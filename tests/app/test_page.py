@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.browser import Browser, find_browser, open_browser
-from tests.app.test_server import free_port
+from tests.app.test_server import fetch, free_port
 
 REQUIRED = os.environ.get("TISS_REQUIRE_BROWSER") == "1"
 PROGRAM = find_browser()
@@ -119,3 +119,10 @@ def test_tab_with_curves_and_table(page: Browser) -> None:
     for word in ("moon", "mib", "recall"):
         assert word in text
     assert page.evaluate("document.querySelector('#run svg') !== null")
+
+
+def test_no_file_of_the_machine_is_served(page: Browser, story: Path) -> None:
+    address = page.evaluate("location.origin")
+    for path in (story / "third" / "config.json", Path("/etc/hostname"), Path(__file__)):
+        assert fetch(f"{address}/gradio_api/file={path}")[0] in (403, 404)
+    assert str(story) not in fetch(f"{address}/config")[1]

@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         report(error)
         return 2
     except KeyboardInterrupt:
-        again = "; the same command with --resume goes on from the last checkpoint" if words[0] in RESUMED else ""
+        again = (
+            "; the same command with --resume goes on from the last checkpoint" if words[0] in RESUMED else ""
+        )
         print(f"tiss: stopped{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:

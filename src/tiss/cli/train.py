@@ -43,7 +43,9 @@ class TrainOptions:
     size: int | None = setting(
         None, "side of the training crop (None: the pictures' usual size, 512 at most)"
     )
-    freeze: bool = setting(False, "leave the pretrained encoder as it is: quick on a CPU, wise with few pictures")
+    freeze: bool = setting(
+        False, "leave the pretrained encoder as it is: quick on a CPU, wise with few pictures"
+    )
     holdout: float = setting(0.2, "share of the pictures kept for the test where there is no images/test")
     seed: int = setting(0, "seed of every random choice")
     device: str = setting("auto", "auto, cpu, cuda or mps")
