@@ -130,6 +130,21 @@ def test_a_checkpoint_of_another_architecture(finished: Path, tiny_flags: list[s
     assert "model.safetensors" in capsys.readouterr().err
 
 
+def test_a_pickle_is_read_with_permission_only(
+    tiny_flags: list[str], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    import torch
+
+    from tiss.models.model import SegmentationModel
+
+    weights = tmp_path / "encoder.pth"
+    torch.save(SegmentationModel.from_pretrained(finished / "step-0").encoder.state_dict(), weights)
+    flags = ["--model.pretrained", str(weights), "--steps", "1", "--out", str(tmp_path / "out")]
+    assert main(["run", *tiny_flags, *flags]) == 2
+    assert "--allow-pickle" in capsys.readouterr().err
+    assert main(["run", *tiny_flags, *flags, "--allow-pickle"]) == 0
+
+
 def test_lists(capsys: pytest.CaptureFixture[str]):
     assert main(["methods"]) == 0
     assert "tiss" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import Any
 
-from tiss.cli.flags import Flag, flags_of, help_text, parse_flags, read_yaml
+from tiss.cli.flags import Flag, flags_of, help_text, parse_flags, read_yaml, set_path
 from tiss.config import RunConfig, convert, from_mapping, merge
 from tiss.errors import TissError
 
@@ -24,6 +24,7 @@ tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib
 torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
 """
 SWITCHES = {
+    "allow_pickle": "also read .pth files with --model.pretrained, weights only; safetensors need no such trust",
     "resume": "go on from the last checkpoint of the run in --out",
     "print_config": "print the complete configuration as YAML and stop",
     "help": "this text, with the settings of the --method that is given beside it",
@@ -40,6 +41,8 @@ def main(arguments: list[str]) -> int:
     if "help" in given:
         print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
         return 0
+    if "allow_pickle" in given:
+        set_path(values, "model.allow_pickle", True)
     steps = convert(values.pop("steps", None), int | None, "steps")
     config = config_from(values)
     from tiss.engine.run import open_scenario, run_experiment

@@ -76,7 +76,7 @@ def choose_file(folder: Path, allow_pickle: bool) -> Path:
         if (folder / name).is_file():
             return folder / name
     listed = ", ".join(WEIGHTS if allow_pickle else WEIGHTS[:1])
-    more = "" if allow_pickle else "; --model.allow_pickle true also looks for .bin and .pth files"
+    more = "" if allow_pickle else "; --allow-pickle also looks for .bin and .pth files"
     raise TissError(f"{folder}: holds no weights ({listed}){more}")
 
 
@@ -87,9 +87,7 @@ def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
     if path.suffix not in PICKLES:
         raise TissError(f"{path}: unknown kind of weights; give a .safetensors file")
     if not allow_pickle:
-        raise TissError(
-            f"{path}: a pickle can run code: convert it to .safetensors, or pass --model.allow_pickle true"
-        )
+        raise TissError(f"{path}: a pickle can run code: convert it to .safetensors, or pass --allow-pickle")
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile pickle brings up
