@@ -27,7 +27,7 @@ def test_the_demo_prints_a_table_and_writes_a_page(
     printed = capsys.readouterr()
     assert "with background" in printed.out
     assert "without background" in printed.out
-    assert "recipe" in printed.err
+    assert "recipe: optimizer adamw" in printed.out
     page = (out / "report.html").read_text()
     assert "FT" in page
     assert not re.search(r"(?:src|href)=.https?:", page)  # one file: nothing is fetched

@@ -56,9 +56,8 @@ def run_demo(out: Path, seeds: int) -> int:
 
     start = time.monotonic()
     reporter = TerminalReporter()
-    reporter.say(
-        "shapes: 8 classes in three steps; recipe: " + ", ".join(f"{k} {v}" for k, v in DEMO.items())
-    )
+    recipe = "recipe: " + ", ".join(f"{key} {value}" for key, value in DEMO.items())
+    reporter.say(f"shapes: 8 classes in three steps; {recipe}")
     table = {"axes": {"method": list(METHODS)}, "seeds": list(range(seeds))}
     cells = plan(table)
     state = work(cells, out, reporter)
@@ -67,6 +66,7 @@ def run_demo(out: Path, seeds: int) -> int:
         raise TissError(f"{', '.join(failed)} failed: see {out}/claims/*.failed.txt")
     runs = [cell.folder(out) for cell in cells]
     print_results(runs)
+    print(recipe)
     page = write_report(runs, out / "report.html", title="tiss demo: shapes, 4 classes, then 2, then 2")
     print(f"{time.monotonic() - start:.0f} s; open {page}")
     return 0
