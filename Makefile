@@ -1,4 +1,5 @@
 # make demo | test | test-all | lint: each makes .venv first, installs through constraints.txt, nothing else needed.
+# test-all: the long tests, on top of those of make test.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -24,7 +25,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.tested
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu"
 
-test-all: test
+test-all: $(VENV)/.tested
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not gpu"
 
 lint: $(VENV)/.tested
