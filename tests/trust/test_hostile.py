@@ -152,7 +152,7 @@ def test_pickle_needs_permission_and_then_runs_nothing(
 ) -> None:
     path = tmp_path / "weights.pth"
     torch.save({"a": Evil()}, path)
-    assert "allow_pickle" in refusal(lambda: read_weights(path, False))
+    assert "--allow-pickle" in refusal(lambda: read_weights(path, False))
     assert "weights alone" in refusal(lambda: read_weights(path, True))
     assert "must not be printed" not in capfd.readouterr().out
 

@@ -75,6 +75,8 @@ def _shape(item: dict[str, Any], where: str) -> Shape | None:
         (x0, y0), (x1, y1) = outer
         return Polygon((((x0, y0), (x1, y0), (x1, y1), (x0, y1)),))
     holes = points.get("interior") or []
+    if not isinstance(holes, list):
+        raise TissError(f"{where}: the holes of a polygon must be a list, not {type(holes).__name__}")
     return Polygon((outer,), tuple(points_of(hole, where) for hole in holes))
 
 
