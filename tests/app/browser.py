@@ -98,7 +98,8 @@ def open_browser(program: str) -> Iterator[Browser]:
     """A browser with a profile of its own, gone afterwards."""
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="tiss-browser-") as profile:
+    # the browser's helper processes may write for a moment after it has gone: what they leave is nobody's loss
+    with tempfile.TemporaryDirectory(prefix="tiss-browser-", ignore_cleanup_errors=True) as profile:
         flags = [
             "--headless=new",
             "--no-sandbox",
