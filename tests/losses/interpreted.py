@@ -10,7 +10,7 @@ import json
 import torch
 
 from tests.losses.cases import CASES, errors, evaluate
-from tiss.losses import contrast, triton_backend, triton_contrast
+from tiss.losses import chunks, patch_contrast, triton_backend, triton_contrast
 from tiss.losses.grouped import Task
 
 
@@ -21,9 +21,7 @@ def main():
     results["channels last"] = errors(
         triton_backend.fused_cross_entropy, CASES["odd size"].make(), channels_last=True
     )
-    print(
-        json.dumps({"errors": results, "single": single(), "argmax": argmax(), "contrast": contrast_rows()})
-    )
+    print(json.dumps({"errors": results, "single": single(), "argmax": argmax(), "contrast": contrast()}))
 
 
 def single():
@@ -60,18 +58,20 @@ def argmax():
     return wrong
 
 
-def contrast_rows():
-    """Largest difference between the kernel's rows and the same by torch, losses and gradients."""
-    worst = 0.0
-    for signed in (False, True):
-        for first in (0, 2):
-            similarity = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(first)) * 4
-            similarity[0, 0] = 0.0
-            expected = contrast.reduce_rows(similarity.clone(), first, signed, True)
-            found = triton_contrast.reduce_rows(similarity.clone(), first, signed, True)
-            worst = max(worst, *(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)))
-            losses, _ = triton_contrast.reduce_rows(similarity.clone(), first, signed, False)
-            assert torch.equal(losses, found[0])
+def contrast():
+    """Largest relative errors of the kernels' contrast against float64: value and both gradients."""
+    worst = {"value": 0.0, "gradient": 0.0}
+    for signed, tau, budget in ((False, 1.0, 10**6), (True, 0.1, 10), (False, 0.05, 25), (False, 1.0, 10)):
+        chunks.CHUNK_ELEMENTS["cpu"] = budget
+        generator = torch.Generator().manual_seed(3)
+        pair = [torch.randn(2, 6, 5, generator=generator).transpose(1, 2).requires_grad_() for _ in range(2)]
+        doubles = [tokens.detach().double().requires_grad_() for tokens in pair]
+        found = triton_contrast.contrast(*pair, signed, tau)
+        exact = patch_contrast(*doubles, signed=signed, tau=tau, fused="off")
+        worst["value"] = max(worst["value"], abs(float(found.detach()) / float(exact.detach()) - 1))
+        gradients = zip(torch.autograd.grad(found, pair), torch.autograd.grad(exact, doubles), strict=True)
+        for mine, right in gradients:
+            worst["gradient"] = max(worst["gradient"], float((mine - right).abs().max() / right.abs().max()))
     return worst
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tiss.losses import contrast, patch_contrast
+from tiss.losses import chunks, patch_contrast
 
 
 def random_tokens(kind=torch.float64, images=3, patches=7, channels=5):
@@ -16,7 +16,7 @@ def random_tokens(kind=torch.float64, images=3, patches=7, channels=5):
 @pytest.mark.parametrize("tau", [1.0, 0.01])
 @pytest.mark.parametrize("budget", [1, 21, 100, 10**6])
 def test_values_and_gradients(monkeypatch, signed, tau, budget):
-    monkeypatch.setitem(contrast.CHUNK_ELEMENTS, "cpu", budget)
+    monkeypatch.setitem(chunks.CHUNK_ELEMENTS, "cpu", budget)
     found, expected = [], []
     for results, fused in ((found, "auto"), (expected, "off")):
         tokens, reference = random_tokens()

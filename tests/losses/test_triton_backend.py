@@ -48,5 +48,6 @@ def test_argmax(results):
     assert set(results["argmax"].values()) == {0}
 
 
-def test_contrast_rows(results):
-    assert results["contrast"] < 1e-5
+def test_contrast(results):
+    assert results["contrast"]["value"] < 1e-5
+    assert results["contrast"]["gradient"] < 1e-4

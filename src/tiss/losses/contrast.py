@@ -6,25 +6,36 @@ gradient, which only scales with what comes from above; so they are made once an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tiss.losses.backends import has_triton
+from tiss.losses.chunks import chunks
+from tiss.losses.precision import full_precision
 
-CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 23}  # what stays in the cache of a core, of a GPU
 
+def contrast(tokens: Tensor, reference: Tensor, signed: bool, tau: float) -> Tensor:
+    """Mean over images and rows i of −log softmax(P_i / tau)_i, P_ij = |cos(tokens_i, reference_j)|, or with its sign.
 
-def diagonal_cross_entropy(left: Tensor, right: Tensor, signed: bool, tau: float) -> Tensor:
-    """Mean over images and rows i of −log softmax(P_i / tau)_i, P = |left @ rightᵀ|, or with its sign.
-
-    Both arguments N × n × D, of unit length along D; the gradient reaches both.
+    Both arguments N × n × D; the gradient reaches both.
     """
-    result: Tensor = _DiagonalCrossEntropy.apply(left if tau == 1 else left / tau, right, signed)
+    if tokens.is_cuda and has_triton():
+        from tiss.losses import triton_contrast
+
+        if triton_contrast.fits(tokens, reference):
+            return triton_contrast.contrast(tokens, reference, signed, tau)
+    left = unit(tokens)
+    result: Tensor = _DiagonalCrossEntropy.apply(left if tau == 1 else left / tau, unit(reference), signed)
     return result
+
+
+def unit(tokens: Tensor) -> Tensor:
+    """Tokens as unit vectors, in float32 at least."""
+    return F.normalize(full_precision(tokens), dim=-1)
 
 
 class _DiagonalCrossEntropy(torch.autograd.Function):
@@ -34,7 +45,7 @@ class _DiagonalCrossEntropy(torch.autograd.Function):
         to_left = torch.empty_like(left) if with_left else None
         to_right = torch.zeros_like(right) if with_right else None
         losses = left.new_empty(left.shape[:2])
-        for images, rows in _chunks(left):
+        for images, rows in chunks(left):
             similarity = left[images, rows] @ right[images].transpose(1, 2)
             losses[images, rows], gradient = reduce_rows(
                 similarity, rows.start, signed, with_left or with_right
@@ -60,11 +71,6 @@ def reduce_rows(similarity: Tensor, first: int, signed: bool, with_gradient: boo
 
     The similarities are overwritten. Without `with_gradient` the second result means nothing.
     """
-    if similarity.is_cuda and has_triton():
-        from tiss.losses import triton_contrast
-
-        if triton_contrast.fits(similarity):
-            return triton_contrast.reduce_rows(similarity, first, signed, with_gradient)
     log_probability = (similarity if signed else similarity.abs()).log_softmax(2)
     losses = -log_probability.diagonal(first, dim1=1, dim2=2)
     if not with_gradient:
@@ -72,14 +78,3 @@ def reduce_rows(similarity: Tensor, first: int, signed: bool, with_gradient: boo
     gradient = log_probability.exp()
     gradient.diagonal(first, dim1=1, dim2=2).sub_(1)
     return losses, gradient if signed else gradient.mul_(similarity.sign_())
-
-
-def _chunks(left: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of images and of rows whose similarities fit into the budget."""
-    count, patches = left.shape[:2]
-    budget = CHUNK_ELEMENTS.get(left.device.type, CHUNK_ELEMENTS["cpu"])
-    images = max(1, budget // (patches * patches))
-    rows = patches if images > 1 else max(1, min(patches, budget // patches))
-    for image in range(0, count, images):
-        for row in range(0, patches, rows):
-            yield slice(image, image + images), slice(row, min(row + rows, patches))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiss.losses.contrast import diagonal_cross_entropy
+from tiss.losses.contrast import contrast, unit
 from tiss.losses.precision import full_precision, without_autocast
 from tiss.models.contract import Fused
 
@@ -29,7 +29,7 @@ def patch_contrast(
     """
     if fused != "off":
         with without_autocast(tokens):
-            return diagonal_cross_entropy(_unit(tokens), _unit(reference), signed, tau)
+            return contrast(tokens, reference, signed, tau)
     similarity = _cosine(tokens, reference, signed) / tau
     target = torch.arange(similarity.shape[1], device=similarity.device).expand(similarity.shape[:2])
     return F.cross_entropy(similarity.flatten(0, 1), target.flatten())
@@ -78,9 +78,5 @@ def feature_distillation(
 def _cosine(tokens: Tensor, reference: Tensor, signed: bool) -> Tensor:
     """cos(tokens_i, reference_j) per image, N × n × n; without sign unless `signed`."""
     with without_autocast(tokens):
-        cosine = _unit(tokens) @ _unit(reference).transpose(1, 2)
+        cosine = unit(tokens) @ unit(reference).transpose(1, 2)
     return cosine if signed else cosine.abs()
-
-
-def _unit(tokens: Tensor) -> Tensor:
-    return F.normalize(full_precision(tokens), dim=-1)
