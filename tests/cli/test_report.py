@@ -65,3 +65,13 @@ def test_mistakes_are_one_line(
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
     assert message in errors[0]
+
+
+def test_finished_runs_are_collected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(runs, results("mib", finished=False))
+    assert main(["report", str(runs), "--collect", str(tmp_path / "kept")]) == 0
+    text = capsys.readouterr().out
+    assert "left out: " in text
+    assert "2 runs in " in text
+    assert main(["report", str(tmp_path / "kept"), "--html", "no"]) == 0
+    assert "TISS" in capsys.readouterr().out

@@ -9,7 +9,8 @@ import pytest
 from tests.reporting.fakes import folder, results
 from tiss.errors import TissError
 from tiss.files import write_json
-from tiss.reporting.runs import Value, experiments, find_runs, flatten, load_results
+from tiss.reporting.runs import Value, experiments, find_runs, load_results
+from tiss.reporting.settings import flatten
 
 
 def test_seeds_form_a_series_and_methods_stay_apart() -> None:

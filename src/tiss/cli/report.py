@@ -13,15 +13,17 @@ from tiss.errors import TissError
 
 USAGE = "tiss report RUN... [options]"
 ABOUT = """
-Reads finished runs (run folders, or folders that hold several: a grid, a demo) and prints their tables: old, new
-and all classes, with and without the background, step by step; seeds of one setting become mean ± deviation.
-Where the runs have a place in one of the paper's tables, that table follows, with the paper's rows beside ours and
-a word on how each was averaged. Writes one self-contained HTML page with curves and predictions as well.
+Reads finished runs (run folders, records that --collect has made of them, or folders that hold several: a grid, a
+demo) and prints their tables: old, new and all classes, with and without the background, step by step; seeds of one
+setting become mean ± deviation. Where the runs have a place in one of the paper's tables, that table follows, with
+the paper's rows beside ours and a word on how each was averaged. Writes one self-contained HTML page with curves and
+predictions as well.
 """
 EXAMPLES = """
 tiss report runs/demo
 tiss report runs/voc-15-1-* --table latex --classes
 tiss report runs/grid --html report.html --images 500 --root VOCdevkit
+tiss report runs/grid --collect results/voc
 tiss report --paper voc
 """
 SWITCHES = {"classes": "also the tables by class, and what each class has lost", "help": "this text"}
@@ -34,6 +36,9 @@ class ReportOptions:
         None, "one of the paper's tables by name, or 'no' (None: those the runs fit into)"
     )
     html: str | None = setting(None, "page to write, or 'no' (None: report.html beside the runs)")
+    collect: str | None = setting(
+        None, "folder: only write each finished run into it as one small JSON file, for keeping"
+    )
     pictures: int = setting(4, "test pictures to show with predictions; 0 for none")
     images: int = setting(0, "test pictures for the similarity figure (the paper takes 500); 0 for none")
     root: str | None = setting(None, "where the data lie now, if they have moved")
@@ -50,7 +55,21 @@ def main(arguments: list[str]) -> int:
     options = from_mapping(ReportOptions, values)
     if not rest and options.paper in (None, "no"):
         raise TissError("tiss report takes run folders, for example: tiss report runs/demo")
+    if options.collect is not None:
+        return collect_runs(rest, Path(options.collect))
     return make_report(rest, options, "classes" in given)
+
+
+def collect_runs(paths: list[str], out: Path) -> int:
+    """Keeps finished runs as records; says which were left out."""
+    from tiss.reporting.records import collect
+    from tiss.reporting.runs import find_runs
+
+    written, left_out = collect(find_runs(paths), out)
+    for text in left_out:
+        print(f"left out: {text}")
+    print(f"{len(written)} runs in {out}")
+    return 0
 
 
 def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:

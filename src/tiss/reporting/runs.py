@@ -16,6 +16,8 @@ from typing import Any
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_json, read_yaml
+from tiss.reporting.records import is_record
+from tiss.reporting.settings import flatten, what_was_done
 
 RunLike = str | Path | Mapping[str, Any]
 
@@ -35,20 +37,10 @@ NAMES = {
     "sdr": "SDR",
     "sdr+mib": "SDR+MiB",
     "tiss": "TISS",
+    "frozen": "frozen",
+    "recall": "recall",
+    "offline": "offline",
 }
-# settings that say where and on what a run was done, not what was done
-PLACES = ("seed", "out", "base", "data.root", "lists")
-MACHINE = (
-    "device",
-    "loader",
-    "workers",
-    "compile",
-    "checkpointing",
-    "save_every",
-    "log_every",
-    "tracker",
-    "fused",
-)
 
 
 @dataclass(frozen=True)
@@ -176,7 +168,7 @@ class Experiment:
 
 
 def load_results(runs: Iterable[RunLike]) -> list[Result]:
-    """Reads run folders (or results already at hand)."""
+    """Reads run folders and records (or results already at hand)."""
     return [_load(run) for run in runs]
 
 
@@ -184,7 +176,7 @@ def _load(run: RunLike) -> Result:
     if isinstance(run, Mapping):
         return Result(run, None, {})
     folder = Path(run)
-    path = folder / "results.json"
+    path = folder / "results.json" if folder.is_dir() else folder
     if not path.is_file():
         raise TissError(f"{folder} is no run folder with results: it has no results.json")
     values = read_json(path)
@@ -192,42 +184,34 @@ def _load(run: RunLike) -> Result:
         raise TissError(f"{path}: not results of format 1; a newer tiss may have written it")
     if not values.get("steps"):
         raise TissError(f"{path}: no step is finished yet; go on with tiss run --resume")
+    if not folder.is_dir():
+        return Result(values, None, flatten(values.get("config") or {}))
     config = folder / "config.yaml"
     return Result(values, folder, flatten(read_yaml(config)) if config.is_file() else {})
 
 
-def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
-
-    >>> flatten({"train": {"lr": 1.0}, "seed": 3})
-    {'train.lr': 1.0, 'seed': 3}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in mapping.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= flatten(value, name + ".")
-        else:
-            flat[name] = value
-    return flat
-
-
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """Run folders, also those inside a grid's or a demo's folder; the shared first steps are no runs."""
+    """Run folders and records, also those inside a folder; a grid's shared first steps are no runs."""
     found: list[Path] = []
     for path in map(Path, paths):
         if (path / "results.json").is_file():
             found.append(path)
             continue
-        inside = sorted(p.parent for p in path.glob("*/results.json")) if path.is_dir() else []
+        inside = _inside(path) if path.is_dir() else [path] if path.is_file() and is_record(path) else []
         if not inside:
             raise TissError(f"{path} is no run folder and holds none: a run has a results.json")
         found += inside
     return list(dict.fromkeys(found))
 
 
+def _inside(folder: Path) -> list[Path]:
+    runs = sorted(path.parent for path in folder.glob("*/results.json"))
+    files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/*.json"))]
+    return runs + [path for path in files if path.parent not in runs and is_record(path)]
+
+
 def experiments(results: Sequence[Result]) -> list[Experiment]:
-    """Sorts results into experiments and series, in the order in which they come."""
+    """Sorts results into experiments, in the order in which they come, and series, in the order of NAMES."""
     keys = ("data", "task", "setup", "protocol", "holdout")
     tables: dict[str, dict[str, list[Result]]] = {}
     for result in results:
@@ -238,6 +222,7 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
 def _experiment(members: list[list[Result]]) -> Experiment:
     values = members[0][0].values
+    members = sorted(members, key=_rank)
     series = [Series(_plain_label(group[0]), tuple(group)) for group in members]
     series = [replace(one, label=one.label + _distinction(one, series)) for one in series]
     return Experiment(
@@ -250,18 +235,21 @@ def _experiment(members: list[list[Result]]) -> Experiment:
     )
 
 
+def _rank(group: list[Result]) -> tuple[bool, int]:
+    """The field's methods in their usual order, others after them, the upper bound last."""
+    order = list(NAMES)
+    method = str(group[0].values["method"])
+    return group[0].at_once, order.index(method) if method in order else len(order)
+
+
 def _identity(result: Result) -> str:
     """What must agree for two runs to be seeds of one another."""
     values = result.values
     names = ("method", "encoder", "decoder", "finished")
     return json.dumps(
-        [[values.get(name) for name in names], len(values["steps"]), _what(result)], default=str
+        [[values.get(name) for name in names], len(values["steps"]), what_was_done(result.settings)],
+        default=str,
     )
-
-
-def _what(result: Result) -> dict[str, Any]:
-    machine = tuple(f"train.{name}" for name in MACHINE)
-    return {key: value for key, value in sorted(result.settings.items()) if key not in PLACES + machine}
 
 
 def _plain_label(result: Result) -> str:
@@ -279,8 +267,8 @@ def _distinction(one: Series, series: Sequence[Series]) -> str:
         return ""
     encoders = {(other.first.values.get("encoder"), other.first.values.get("decoder")) for other in twins}
     parts = [str(one.first.values.get("encoder"))] if len(encoders) > 1 else []
-    mine = _what(one.first)
-    others = [_what(other.first) for other in twins]
+    mine = what_was_done(one.first.settings)
+    others = [what_was_done(other.first.settings) for other in twins]
     keys = sorted({key for other in others for key in other} | set(mine))
     for key in keys:
         if not key.startswith("model.") and len({str(other.get(key)) for other in others}) > 1:

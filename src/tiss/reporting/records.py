@@ -1,0 +1,222 @@
+"""A finished run as one small file: what came out, from which settings, on what machine, and how to repeat it.
+
+Such a record is a results.json with more in it, so everything that reads run folders reads records as well.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from tiss.config import RunConfig, from_mapping, to_mapping
+from tiss.data.base import DATASETS
+from tiss.engine.grid import command_of
+from tiss.engine.recipes import resolve
+from tiss.engine.run_folder import read_config
+from tiss.errors import TissError
+from tiss.files import make_folder, read_json, read_text, write_text
+from tiss.methods.base import settings_from
+from tiss.reporting.settings import flatten, last_name, what_was_done
+
+DIGITS = 4  # of scores in percent: far below what a change of the seed does
+HARDWARE = ("tiss", "commit", "python", "packages", "platform", "device", "processes", "threads", "precision")
+
+
+def collect(runs: Iterable[Path], out: Path) -> tuple[list[Path], list[str]]:
+    """Writes the record of every finished run into `out`; returns the files, and what was left out and why."""
+    written, left_out = [], []
+    for run in runs:
+        try:
+            record = record_of(run)
+        except TissError as error:
+            left_out.append(str(error))
+            continue
+        make_folder(out)
+        path = free_path(out, record)
+        write_text(path, to_text(record))
+        written.append(path)
+    return written, left_out
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    """All that a stranger needs to know of a finished run; no model and no data have to be at hand."""
+    if not run.is_dir():
+        raise TissError(f"{run} is no run folder: only those can be collected")
+    results = read_json(run / "results.json")
+    if not isinstance(results, dict) or not results.get("finished"):
+        raise TissError(f"{run} is not finished: go on with tiss run --resume")
+    config = read_config(run)
+    base = None if config.base is None else PurePath(config.base)
+    shared = (
+        base is not None and base.parent.name == "bases"
+    )  # a grid's: the same as the run's own first step
+    config = portable(replace(config, base=None) if shared else config)
+    times = times_of(run, base)
+    head = {key: value for key, value in results.items() if key not in ("steps", "average")}
+    return {
+        **head,
+        "name": run.name,
+        "command": repeating_command(config),
+        "config": to_mapping(config),
+        "shared_base": base.name if base is not None and shared else None,
+        "environment": environment_of(run),
+        **times,
+        "average": rounded(results.get("average")),
+        "steps": rounded(results["steps"]),
+    }
+
+
+def is_record(path: Path) -> bool:
+    """Whether a JSON file is a run's record or results, and not something else that lies beside them."""
+    try:
+        values = read_json(path)
+    except TissError:
+        return False
+    return isinstance(values, dict) and {"format", "method", "steps", "groups"} <= set(values)
+
+
+def portable(config: RunConfig) -> RunConfig:
+    """`config` without the folders of one machine: of such a path only the last name stays."""
+    return replace(
+        config,
+        data=replace(config.data, root=last_name(config.data.root)),
+        model=replace(config.model, pretrained=last_name(config.model.pretrained)),
+        base=last_name(config.base),
+        lists=last_name(config.lists),
+        out=None,
+    )
+
+
+def repeating_command(config: RunConfig) -> str:
+    """The `tiss run` command that does this run again, without the flags that its recipe says anyway."""
+    return command_of(without_answers(config))
+
+
+def command_of_record(record: Mapping[str, Any]) -> str | None:
+    """The command by today's recipes; None for results that were kept without their settings."""
+    if not record.get("config"):
+        return None
+    config = from_mapping(RunConfig, record["config"])
+    return repeating_command(replace(config, method=settings_from(config.method)))
+
+
+def without_answers(config: RunConfig) -> RunConfig:
+    """`config` with None again wherever the recipe, the data set or the encoder answers the same."""
+    known: Any = DATASETS.get(config.data.name)  # its class knows the usual crop and task, and needs no files
+    full = resolve(config, known)
+    for section in ("", "data", "model", "train", "eval"):
+        for one in fields(getattr(config, section) if section else config):
+            shorter = _cleared(config, section, one.name)
+            if shorter is not None and resolve(shorter, known) == full:
+                config = shorter
+    return config
+
+
+def _cleared(config: RunConfig, section: str, name: str) -> RunConfig | None:
+    """`config` with one setting back at None; None where that is not its default."""
+    part: Any = getattr(config, section) if section else config
+    if is_dataclass(getattr(part, name)) or getattr(type(part)(), name) is not None:
+        return None
+    part = replace(part, **{name: None})
+    return replace(config, **{section: part}) if section else part
+
+
+def environment_of(run: Path) -> dict[str, Any]:
+    """Versions and hardware; counts of pictures that were left out, not their paths."""
+    values = read_json(run / "environment.json") if (run / "environment.json").is_file() else {}
+    known = {key: values[key] for key in HARDWARE if key in values}
+    left_out = {split: len(ids) for split, ids in (values.get("data_left_out") or {}).items() if ids}
+    return known | ({"data_left_out": left_out} if left_out else {})
+
+
+def times_of(run: Path, base: PurePath | None) -> dict[str, Any]:
+    """By step: seconds of training, and the median of its images a second from end to end.
+
+    A first step that was taken over has its times in the folder it came from, if that is at hand.
+    """
+    places = [] if base is None else [Path(base), run.parent / "bases" / base.name]
+    timing = _timing(run)
+    speeds = _speeds(run)
+    for place in (place for place in places if timing.get("step-0", {}).get("train_seconds") is None):
+        earlier = _timing(place)
+        if "step-0" in earlier:
+            timing = {**timing, "step-0": earlier["step-0"]}
+            speeds = {0: _speeds(place).get(0), **speeds}
+    steps = sorted(timing, key=lambda name: int(name.removeprefix("step-")))
+    skipped: dict[str, int] = {}
+    for step in steps:
+        for split, ids in (timing[step].get("skipped") or {}).items():
+            skipped[split] = skipped.get(split, 0) + len(ids)
+    found: dict[str, Any] = {
+        "train_seconds": [timing[step].get("train_seconds") for step in steps],
+        "images_per_second": [speeds.get(index) for index in range(len(steps))],
+    }
+    return found | ({"skipped": skipped} if skipped else {})
+
+
+def _timing(run: Path) -> dict[str, Any]:
+    path = run / "timing.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def _speeds(run: Path) -> dict[int, float | None]:
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        return {}
+    by_step: dict[int, list[float]] = {}
+    for text in read_text(path).splitlines():
+        try:
+            line = json.loads(text)
+            by_step.setdefault(int(line["step"]), []).append(float(line["images_per_second"]))
+        except (ValueError, KeyError, TypeError):  # a line that was cut off
+            continue
+    return {step: round(statistics.median(values), 1) for step, values in by_step.items()}
+
+
+def rounded(value: Any) -> Any:
+    """Every number of nested lists and dictionaries without digits that mean nothing."""
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, Mapping):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def free_path(out: Path, record: Mapping[str, Any]) -> Path:
+    """The run's own name; behind it the next number where another run has that name.
+
+    The same run on another machine, or once more, takes the place of the first: it must not count as a seed.
+    """
+    number = 1
+    while True:
+        path = out / (f"{record['name']}.json" if number == 1 else f"{record['name']}-{number}.json")
+        if not path.exists() or _same_run(read_json(path), record):
+            return path
+        number += 1
+
+
+def _same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if not one.get("config"):
+        return one.get("method") == other["method"] and one.get("seed") == other["seed"]
+    settings = [what_was_done(flatten(record["config"])) for record in (one, other)]
+    return settings[0] == settings[1] and one["seed"] == other["seed"]
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """JSON with one line a key and one a step: small, and readable where it changes."""
+    lines = []
+    for key, value in record.items():
+        if key == "steps":
+            inner = ",\n  ".join(_line(step) for step in value)
+            lines.append(f'"steps": [\n  {inner}\n ]')
+        else:
+            lines.append(f"{_line(key)}: {_line(value)}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
