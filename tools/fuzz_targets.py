@@ -180,6 +180,27 @@ def read_checkpoint_state(data: bytes, folder: Path) -> object:
     return read_position(folder)
 
 
+def some_results() -> list[bytes]:
+    import torch
+
+    from tiss.evaluation.scores import run_scores
+
+    classes, groups = ["background", "a", "b"], [[1], [2]]
+    matrices = [torch.eye(seen, dtype=torch.int64) for seen in (2, 3)]
+    names = {"data": "shapes", "task": "1-1", "setup": "overlapped", "protocol": "paper", "method": "ft"}
+    rest = {"seed": 0, "finished": True, "has_background": True, "classes": classes, "groups": groups}
+    return [json.dumps({"format": 1, **names, **rest, **run_scores(matrices, classes, groups)}).encode()]
+
+
+@target("json", some_results)
+def read_results(data: bytes, folder: Path) -> object:
+    from tiss.reporting.runs import experiments, load_results
+    from tiss.reporting.tables import report_tables
+
+    place(data, folder, "results.json")
+    return [report_tables(experiment) for experiment in experiments(load_results([folder]))]
+
+
 @target("json", lambda: [b'{"pretrained_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}}'])
 def read_pretrained_colours(data: bytes, folder: Path) -> object:
     from tiss.models.pretrained import find_colours

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.reporting.fakes import folder, results
 from tiss.cli.main import main
+from tiss.files import write_tensors
 
 
 @pytest.fixture
@@ -75,3 +77,41 @@ def test_finished_runs_are_collected(runs: Path, tmp_path: Path, capsys: pytest.
     assert "2 runs in " in text
     assert main(["report", str(tmp_path / "kept"), "--html", "no"]) == 0
     assert "TISS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"format": 1', "[]", '{"format": 1, "steps": {}}', '{"other": "tool"}']
+)
+@pytest.mark.parametrize("command", [["report"], ["figure", "steps"]])
+def test_damaged_results_end_in_one_line(
+    runs: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str
+) -> None:
+    path = sorted(runs.glob("*/results.json"))[0]
+    path.write_text(text)
+    assert main([*command, str(runs)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert str(path) in line
+    assert "--resume writes it anew" in line
+
+
+def test_a_foreign_configuration_ends_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sorted(runs.glob("*/config.yaml"))[0]
+    path.write_text("- a\n- list\n")
+    assert main(["report", str(runs)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{path}: no configuration of a run" in line
+
+
+def test_a_foreign_confusion_matrix_ends_in_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sorted(runs.glob("tiss-*"))[0]
+    (run / "step-2").mkdir()
+    for tensors, message in (
+        ({"other": torch.ones(2)}, "holds no confusion matrix"),
+        ({"confusion": torch.ones(2, 2, dtype=torch.int64)}, "disagree on the classes"),
+    ):
+        write_tensors(run / "step-2" / "confusion.safetensors", tensors)
+        assert main(["figure", "confusion", str(run), "--out", str(tmp_path / "drawn")]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert message in line

@@ -93,5 +93,19 @@ def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pyt
     results = [json.loads(path.read_text()) for path in (tmp_path / "grid").glob("*/results.json")]
     assert sorted(r["method"] for r in results) == ["ft", "mib"]
     capsys.readouterr()
+    damaged = sorted((tmp_path / "grid").glob("*/results.json"))[0]
+    whole = damaged.read_bytes()
+    for text in (whole[: len(whole) // 2], b'{"finished": true}', b"[]"):
+        damaged.write_bytes(text)
+        assert main(["grid", str(file), "--out", str(tmp_path / "grid")]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "results.json" in line]
+        assert len(lines) == 1
+        assert "writes it anew from the step folders: done now" in lines[0]
+        assert damaged.read_bytes() == whole
+    damaged.write_bytes(b"{")  # the remedy that the commands name
+    run = damaged.parent
+    assert main(["run", "--config", str(run / "config.yaml"), "--out", str(run), "--resume"]) == 0
+    assert damaged.read_bytes() == whole
+    capsys.readouterr()
     assert main(["grid", "15-1"]) == 2
     assert "did you mean" in capsys.readouterr().err

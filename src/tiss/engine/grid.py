@@ -16,10 +16,11 @@ from typing import Any
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
 from tiss.engine.progress import Reporter
 from tiss.engine.recipes import resolve
+from tiss.engine.results_schema import read_results
 from tiss.engine.run import open_scenario, run_experiment
 from tiss.engine.run_folder import MACHINE, run_name
 from tiss.errors import TissError
-from tiss.files import read_json, write_text
+from tiss.files import write_text
 from tiss.lock import Lease
 from tiss.methods.base import METHODS, build_method, settings_from
 from tiss.scenarios.scenario import Scenario
@@ -152,6 +153,9 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
     if not claim.try_acquire():
         return "elsewhere"
     try:
+        damage = damage_of(folder / "results.json")
+        if damage:
+            reporter.say(f"grid: {damage}: done now")
         base = cell.base_folder(grid)
         if base is not None and not _ensure_base(cell, base, grid, reporter):
             return "elsewhere"
@@ -190,8 +194,22 @@ def _claims(grid: Path) -> Path:
 
 
 def is_finished(folder: Path) -> bool:
+    """Whether the run is over; damaged results say nothing: the run itself writes them anew."""
     path = folder / "results.json"
-    return path.exists() and bool(read_json(path).get("finished"))
+    try:
+        return path.exists() and bool(read_results(path)["finished"])
+    except TissError:
+        return False
+
+
+def damage_of(path: Path) -> str | None:
+    """What is wrong with a results.json, and the remedy."""
+    try:
+        if path.exists():
+            read_results(path)
+    except TissError as error:
+        return str(error)
+    return None
 
 
 def commands(cells: list[Cell], grid: Path) -> Iterator[str]:

@@ -50,7 +50,7 @@ class TerminalReporter(Reporter):
         self.interval = interval
 
     def say(self, text: str) -> None:
-        self.console.print(text)
+        self.console.print(text, markup=False)
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tiss import __version__
 from tiss.config import RunConfig
+from tiss.engine.results_schema import FORMAT
+from tiss.errors import TissError
 from tiss.evaluation.scores import run_scores
 from tiss.files import read_tensors, write_json, write_tensors
 from tiss.scenarios.scenario import Scenario
-
-FORMAT = 1
 
 
 def step_folder(run: Path, step: int) -> Path:
@@ -25,7 +25,13 @@ def save_confusion(folder: Path, matrix: Tensor) -> None:
 
 
 def read_confusion(folder: Path) -> Tensor:
-    return read_tensors(folder / "confusion.safetensors")["confusion"]
+    path = folder / "confusion.safetensors"
+    matrix = read_tensors(path).get("confusion")
+    if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.is_floating_point():
+        raise TissError(
+            f"{path}: holds no confusion matrix; without {folder}, tiss run --resume does the step again"
+        )
+    return matrix
 
 
 def finished_steps(run: Path, steps: int) -> int:

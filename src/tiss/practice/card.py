@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tiss.engine.results_schema import read_results
 from tiss.evaluation.scores import percent
-from tiss.files import read_json, write_text
+from tiss.files import write_text
 from tiss.models.model import SegmentationModel
 
 LIMITS = """- Knows the classes above and nothing else; anything else is background.
@@ -62,13 +63,11 @@ labels = model.predict_labels(model(images))  # uint8 N × 3 × H × W, RGB → 
 """
 
 
-def read_results(folder: Path) -> Any:
+def results_beside(folder: Path) -> Any:
     """results.json of the run that a step's folder lies in, or None."""
     path = folder.resolve().parent / "results.json"
-    if not folder.resolve().name.startswith("step-") or not path.is_file():
-        return None
-    results = read_json(path)
-    return results if isinstance(results, dict) and isinstance(results.get("steps"), list) else None
+    is_step = folder.resolve().name.startswith("step-") and path.is_file()
+    return read_results(path) if is_step else None
 
 
 def _scenario(record: Mapping[str, Any], results: Any) -> str:

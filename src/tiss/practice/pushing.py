@@ -11,7 +11,7 @@ from typing import Any
 from tiss.errors import TissError
 from tiss.files import read_json, write_json, write_text
 from tiss.models.folder import CARD, CONFIG, WEIGHTS
-from tiss.practice.card import make_card, read_results
+from tiss.practice.card import make_card, results_beside
 from tiss.practice.choices import STATE
 from tiss.practice.source import Source
 
@@ -36,7 +36,7 @@ def stage(source: Source, name: str, folder: Path) -> None:
     config = read_json(source.folder / CONFIG)
     config["record"] = without_paths(config.get("record", {}))
     write_json(folder / CONFIG, config)
-    write_text(folder / CARD, make_card(model, model.record, name, read_results(source.folder)))
+    write_text(folder / CARD, make_card(model, model.record, name, results_beside(source.folder)))
 
 
 def without_paths(record: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tiss.engine.results import read_confusion, step_folder
+from tiss.errors import TissError
 from tiss.reporting.colours import method_styles
 from tiss.reporting.runs import Experiment, Series
 from tiss.reporting.tables import averages_of, class_figure, figure
@@ -228,5 +229,10 @@ def last_confusions(experiment: Experiment) -> list[tuple[str, np.ndarray]]:
         ]
         if all(folder is not None and (folder / "confusion.safetensors").is_file() for folder in folders):
             matrices = [read_confusion(folder).numpy() for folder in folders if folder is not None]
+            seen = series.first.values["steps"][-1]["seen"]
+            if any(len(matrix) != seen for matrix in matrices):
+                raise TissError(
+                    f"{folders[0]}: its confusion matrix and results.json disagree on the classes"
+                )
             found.append((series.label, np.sum(matrices, axis=0)))
     return found

@@ -16,6 +16,7 @@ from tiss.config import RunConfig, from_mapping, to_mapping
 from tiss.data.base import DATASETS
 from tiss.engine.grid import command_of
 from tiss.engine.recipes import resolve
+from tiss.engine.results_schema import read_results
 from tiss.engine.run_folder import read_config
 from tiss.errors import TissError
 from tiss.files import make_folder, read_json, read_text, write_text
@@ -46,8 +47,8 @@ def record_of(run: Path) -> dict[str, Any]:
     """All that a stranger needs to know of a finished run; no model and no data have to be at hand."""
     if not run.is_dir():
         raise TissError(f"{run} is no run folder: only those can be collected")
-    results = read_json(run / "results.json")
-    if not isinstance(results, dict) or not results.get("finished"):
+    results = read_results(run / "results.json")
+    if not results["finished"]:
         raise TissError(f"{run} is not finished: go on with tiss run --resume")
     config = read_config(run)
     base = None if config.base is None else PurePath(config.base)
@@ -65,7 +66,7 @@ def record_of(run: Path) -> dict[str, Any]:
         "shared_base": base.name if base is not None and shared else None,
         "environment": environment_of(run),
         **times,
-        "average": rounded(results.get("average")),
+        "average": rounded(results["average"]),
         "steps": rounded(results["steps"]),
     }
 

@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tiss.engine.results_schema import read_results
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
-from tiss.files import read_json, read_yaml
+from tiss.files import read_yaml
 from tiss.reporting.records import is_record
 from tiss.reporting.settings import flatten, what_was_done
 
@@ -179,15 +180,19 @@ def _load(run: RunLike) -> Result:
     path = folder / "results.json" if folder.is_dir() else folder
     if not path.is_file():
         raise TissError(f"{folder} is no run folder with results: it has no results.json")
-    values = read_json(path)
-    if not isinstance(values, dict) or values.get("format") != 1:
-        raise TissError(f"{path}: not results of format 1; a newer tiss may have written it")
-    if not values.get("steps"):
+    values = read_results(path)
+    if not values["steps"]:
         raise TissError(f"{path}: no step is finished yet; go on with tiss run --resume")
     if not folder.is_dir():
         return Result(values, None, flatten(values.get("config") or {}))
-    config = folder / "config.yaml"
-    return Result(values, folder, flatten(read_yaml(config)) if config.is_file() else {})
+    return Result(values, folder, _settings(folder / "config.yaml"))
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    settings = read_yaml(path) if path.is_file() else {}
+    if not isinstance(settings, Mapping):
+        raise TissError(f"{path}: no configuration of a run; put the original back, or take the file away")
+    return flatten(settings)
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
