@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tiss.config import ModelConfig, RunConfig, TrainConfig
 from tiss.data.base import Batch
-from tiss.engine.compilation import compile_model, wants_compilation
+from tiss.engine.compilation import make_fast
 from tiss.engine.environment import describe_environment
 from tiss.engine.journal import Journal
 from tiss.engine.learner import freeze_copy
@@ -147,9 +147,8 @@ def prepare_row(row: Row, way: str, train: TrainConfig, world: World) -> tuple[A
     model.grow([f"new {i}" for i in range(row.new)], "background")
     model.to(world.device).train()
     model.encoder.checkpointing = train.checkpointing
-    if wants_compilation(train, world):
-        compile_model(model)
-        compile_model(teacher)
+    make_fast(model, train, world)
+    make_fast(teacher, train, world)
     inner = build_method(row.method, 2)
     method = NoLoss(inner) if way == "no loss" else inner
     training = StepTraining(config, world, model, teacher, method, None, None, Journal(), Reporter())  # type: ignore[arg-type]

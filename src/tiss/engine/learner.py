@@ -14,7 +14,7 @@ from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainCon
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
-from tiss.engine.compilation import compile_model, wants_compilation
+from tiss.engine.compilation import make_fast
 from tiss.engine.journal import Journal
 from tiss.engine.loop import StepTraining, train_step
 from tiss.engine.prediction import Prediction, predict_image
@@ -94,8 +94,7 @@ class Learner:
         self.method.begin(step, self.model, self.config.seed)
         self.model.to(self.world.device)
         self.model.encoder.checkpointing = self.config.train.checkpointing
-        if wants_compilation(self.config.train, self.world):
-            compile_model(self.model)
+        make_fast(self.model, self.config.train, self.world)
         loader = self.train_loader(step)
         try:
             training = StepTraining(
@@ -151,8 +150,7 @@ class Learner:
         assert self.model is not None
         if self._teacher is None:
             self._teacher = freeze_copy(self.model)
-            if wants_compilation(self.config.train, self.world):
-                compile_model(self._teacher)
+            make_fast(self._teacher, self.config.train, self.world)
         else:
             self._teacher.body.load_state_dict(self.model.body.state_dict())
             self._teacher.head = copy.deepcopy(self.model.head).requires_grad_(False).eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def train_step(training: StepTraining) -> float:
     start = time.monotonic() - position.train_seconds
     with spread(training) as spreading:
         _train(spreading, position, start)
-    with training.world.autocast():
+    with looking(training):
         training.method.end(training.step, training.model, _look(training))
     return time.monotonic() - start
 
@@ -150,10 +151,17 @@ def _restore(training: StepTraining) -> Position:
         training.method.load_state(load_model(folder, training.model))
         training.journal.rewind(found.metrics_bytes)
         return found
-    with training.world.autocast():
+    with looking(training):
         training.method.prepare(training.model, training.teacher, _look(training))
     training.journal.restart(training.step.index)
     return Position(training.step.index, 0)
+
+
+@contextmanager
+def looking(training: StepTraining) -> Iterator[None]:
+    """One pass over a step's pictures: its last batch is smaller, which is not worth another compilation."""
+    with training.world.autocast(), torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _look(training: StepTraining) -> Batches:

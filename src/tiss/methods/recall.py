@@ -2,14 +2,16 @@
 
 Our own method, not the paper's. After step 0 the encoder stands still, so the features of the old classes stay
 valid; each class leaves a Gaussian of its patch features behind (a mean and a covariance, no pictures). At a later
-step the whole head is trained on the new pictures, whose background takes the old model's confident labels, and on
+step the whole head is trained on the new pictures, whose background takes the old head's confident labels, and on
 features drawn from those Gaussians. A drawn background feature may belong to a class that was not known then, so
-its loss counts the new classes as background, as the unbiased losses do.
+its loss counts the new classes as background, as the unbiased losses do. Nothing but the head is trained, so an
+update is one pass through the trunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +22,10 @@ from torch import Tensor, nn
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, IGNORE, Batch
 from tiss.errors import TissError
-from tiss.losses import cross_entropy, unbiased_distillation
+from tiss.losses import cross_entropy
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
-from tiss.models.contract import Output
+from tiss.models.contract import Need, Output
+from tiss.models.head import Head
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
 
@@ -30,14 +33,27 @@ from tiss.scenarios.scenario import Step
 @dataclass(frozen=True)
 class RecallSettings(Settings):
     confidence: float = setting(
-        0.7, "background takes the old model's label where it is this sure; unsure pixels are ignored"
+        0.7, "background takes the old head's label where it is this sure; unsure pixels are ignored"
     )
     replay: float = setting(1.0, "weight of the cross-entropy of drawn features")
     samples: int = setting(64, "features drawn for each old class at every update")
-    background: float = setting(4.0, "how many times as many are drawn for the background")
-    distillation: float = setting(0.0, "weight of the unbiased distillation")
+    balance: float = setting(
+        0.5, "a drawn class counts as its patches seen to this power: 0 all alike, 1 as often as seen"
+    )
     purity: float = setting(0.6, "share of a patch's pixels that its class must have to be remembered")
-    frozen: bool = setting(True, "the trunk stands still after step 0")
+
+
+BACKGROUND_DRAWS = 4  # times as many as for a class: it looks like many things
+
+
+@dataclass(frozen=True)
+class Known:
+    """What features are drawn from, and what is drawn at each update."""
+
+    means: Tensor  # k × D, the background's first
+    roots: Tensor  # k × D × D
+    label: Tensor  # n: every class as often, then more of the background
+    weight: Tensor  # n, 1 in all
 
 
 @register_method(
@@ -46,8 +62,7 @@ class RecallSettings(Settings):
 class Recall(Method):
     Settings = RecallSettings
     initialise = "background"
-    uses_teacher = True
-    tuned = {"step_lr": 1e-2}  # noqa: RUF012 - a class constant; nothing but the head moves, so it may move fast
+    tuned = {"step_lr": 2e-3}  # noqa: RUF012 - a class constant; nothing but the head moves, so it may move fast
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
@@ -55,7 +70,8 @@ class Recall(Method):
         self.roots: Tensor | None = None  # classes × D × D, lower Cholesky factors of the covariances
         self.counts: Tensor | None = None  # classes: patches seen; a class with none cannot be drawn
         self.model: SegmentationModel | None = None
-        self._known: tuple[Tensor, Tensor, Tensor] | None = None
+        self.old_head: Head | None = None  # as it was before the step: what names the background's pixels
+        self._known: Known | None = None
 
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
@@ -64,80 +80,99 @@ class Recall(Method):
                 f"--method recall needs a head that reads single patches, not {model.architecture.head!r}"
             )
 
+    def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
+        return () if self.old_head is None else ("decoder",)
+
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        super().begin(step, model, seed)
-        self.model, self._known = model, None
-        if step.index > 0 and self.settings.frozen:
+        self.model, self.old_head, self._known = model, None, None
+        if step.index > 0:
+            self.old_head = copy.deepcopy(model.head).requires_grad_(False)
             model.body.requires_grad_(False)
+        super().begin(step, model, seed)
 
     def train_mode(self, model: nn.Module) -> None:
         """Batch norm and stochastic depth stand still with the trunk."""
-        still = self.step is not None and self.step.index > 0 and self.settings.frozen
-        model.train(not still)
-
-    def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
-        if teacher is None:
-            return batch.label
-        sure, known = teacher.pixels().float().softmax(dim=1).max(dim=1)
-        known = torch.where(sure > self.settings.confidence, known, IGNORE)
-        return torch.where(batch.label == BACKGROUND, known, batch.label)
+        model.train(self.old_head is None)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        terms = {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
-        if teacher is None:
-            return terms
-        if self.settings.distillation:
-            distilled = unbiased_distillation(output.logits, teacher.logits, to=output.resolution)
-            terms["distillation"] = self.settings.distillation * distilled
-        terms["replay"] = self.settings.replay * self.replay_loss(output.logits.device)
-        return terms
+        if self.old_head is None:
+            return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
+        label = self.named_background(batch.label, output, self.old_head)
+        learnt = cross_entropy(output.logits, label, to=output.resolution)
+        return {
+            "cross_entropy": learnt,
+            "replay": self.settings.replay * self.replay_loss(output.logits.device),
+        }
+
+    @torch.no_grad()
+    def named_background(self, label: Tensor, output: Output, old_head: Head) -> Tensor:
+        """Labels whose background is what the old head says of it, or ignored where it is not sure.
+
+        The trunk has not moved, so the old model is the old head on the features at hand.
+        """
+        old = Output(old_head.to(output.logits.device)(output.features[0]), (), output.resolution)
+        sure, known = old.pixels().float().softmax(dim=1).max(dim=1)
+        known = torch.where(sure > self.settings.confidence, known, IGNORE)
+        return torch.where(label == BACKGROUND, known, label)
 
     def replay_loss(self, device: torch.device) -> Tensor:
-        """Mean cross-entropy of features drawn for every remembered class."""
+        """Cross-entropy of features drawn for every remembered class: a mean with the classes' weights."""
         assert self.model is not None and self.step is not None
-        features, label = self._draw(device)  # n × D, n
+        features, label, weight = self._draw(device)  # n × D, n, n
         with torch.autocast(device.type, enabled=False):
             logits = self.model.head(features.T[None, :, None, :])[0, :, 0].T.float()  # n × C
         log_total = torch.logsumexp(logits, dim=1)
         new = logits[:, self.step.old :]
         unknown_then = torch.logsumexp(torch.cat([logits[:, :1], new], dim=1), dim=1)
         chosen = logits.gather(1, label[:, None])[:, 0]
-        return (log_total - torch.where(label == BACKGROUND, unknown_then, chosen)).mean()
+        return (weight * (log_total - torch.where(label == BACKGROUND, unknown_then, chosen))).sum()
 
-    def _draw(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Features and their classes: as many for each class, and more for the background."""
-        means, roots, classes = self._known_on(device)
-        more = round(self.settings.samples * (self.settings.background - 1))
-        noise = torch.randn(len(classes), self.settings.samples, means.shape[1], device=device)
-        drawn = means[:, None] + noise @ roots.mT  # classes × samples × D
-        rest = means[0] + torch.randn(max(0, more), means.shape[1], device=device) @ roots[0].mT
-        label = torch.cat([classes.repeat_interleave(self.settings.samples), classes[:1].expand(len(rest))])
-        return torch.cat([drawn.flatten(0, 1), rest]), label
+    def _draw(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, their classes and their weights, which sum to 1."""
+        known = self._known_on(device)
+        noise = torch.randn(len(known.means), self.settings.samples, known.means.shape[1], device=device)
+        drawn = (known.means[:, None] + noise @ known.roots.mT).flatten(0, 1)  # class after class
+        more = torch.randn(len(known.label) - len(drawn), known.means.shape[1], device=device)
+        drawn = torch.cat([drawn, known.means[0] + more @ known.roots[0].mT])
+        return drawn, known.label, known.weight
 
-    def _known_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def _known_on(self, device: torch.device) -> Known:
         """The Gaussians of the classes that were seen, found once a step: a captured update must not look."""
         if self._known is None:
             assert self.means is not None and self.roots is not None and self.counts is not None
             seen = self.counts.nonzero()[:, 0]
-            self._known = (self.means[seen].to(device), self.roots[seen].to(device), seen.to(device))
+            samples = self.settings.samples
+            more = (BACKGROUND_DRAWS - 1) * samples if bool(seen[0] == BACKGROUND) else 0
+            label = torch.cat([seen.repeat_interleave(samples), seen[:1].expand(more)])
+            share = self.counts[seen].double() ** self.settings.balance
+            drawn = torch.bincount(label, minlength=len(self.counts))
+            weight = (share / share.sum() / drawn[seen])[torch.searchsorted(seen, label)].float()
+            found = (self.means[seen], self.roots[seen], label, weight)
+            self._known = Known(*(tensor.to(device) for tensor in found))
         return self._known
 
     @torch.no_grad()
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
-        """Remembers the step's classes (and, at step 0, the background) as Gaussians of patch features."""
         model.eval()
-        first = BACKGROUND if step.index == 0 else step.old
-        channels = range(first, step.old + step.new)
-        sums = _Moments(len(channels), model.decoder.channels, next(model.parameters()).device)
-        for batch in batches():
-            decoded = model(batch.image, needs=("decoder",)).features[0].float()
-            label = patch_labels(batch.label, decoded.shape[-2:], channels, self.settings.purity)
-            sums.add(decoded.permute(0, 2, 3, 1)[label >= 0], label[label >= 0])
+        self.remember(step, ((model(b.image, needs=("decoder",)).features[0], b.label) for b in batches()))
+        model.requires_grad_(True)
+
+    def remember(self, step: Step, seen: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Keeps the step's classes (and, at step 0, the background) as Gaussians of their patches' features.
+
+        `seen` gives maps N × D × h × w and labels N × H × W.
+        """
+        channels = range(BACKGROUND if step.index == 0 else step.old, step.old + step.new)
+        sums: _Moments | None = None
+        for decoded, label in seen:
+            sums = sums or _Moments(len(channels), decoded.shape[1], decoded.device)
+            owner = patch_labels(label, decoded.shape[-2:], channels, self.settings.purity)
+            sums.add(decoded.float().permute(0, 2, 3, 1)[owner >= 0], owner[owner >= 0])
+        assert sums is not None, "a step has pictures"
         found = dict(zip(("means", "roots", "counts"), sums.finish(), strict=True))
         for name, value in found.items():
             kept = getattr(self, name)
             setattr(self, name, value if step.index == 0 else torch.cat([kept.to(value.device), value]))
-        model.requires_grad_(True)
 
     def state(self) -> dict[str, Tensor]:
         kept = {"means": self.means, "roots": self.roots, "counts": self.counts}
