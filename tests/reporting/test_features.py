@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiss.reporting.features import feature_figure, principal_colours
+from tiss.reporting.features import feature_figure, gallery_features, principal_colours
 from tiss.reporting.figures import KINDS, write_figures
 from tiss.reporting.gallery import collect_gallery
 from tiss.reporting.runs import experiments, load_results
@@ -31,7 +31,7 @@ def test_figure_has_a_map_a_step(model_runs: list[Path]) -> None:
     (experiment,) = experiments(load_results(model_runs))
     gallery = collect_gallery(experiment, 1)
     assert gallery is not None
-    drawn = feature_figure(experiment, gallery)
+    drawn = feature_figure(gallery, gallery_features(experiment, gallery))
     assert sum(len(axis.images) for axis in drawn.axes) == 2 + 3
 
 
@@ -40,5 +40,5 @@ def test_every_kind_of_figure_is_written(model_runs: list[Path], tmp_path: Path)
     written = write_figures(found, tmp_path / "figures", pictures=1, images=2)
     kinds = {path.stem.removeprefix("shapes-4-2-overlapped-").removesuffix("-0") for path in written}
     assert kinds == set(KINDS)
-    assert {path.suffix for path in written} == {".svg", ".png"}
+    assert {path.suffix for path in written} == {".svg", ".png", ".json"}
     assert all(path.stat().st_size > 500 for path in written)

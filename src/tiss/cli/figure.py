@@ -11,9 +11,9 @@ from tiss.errors import TissError
 
 USAGE = "tiss figure KIND RUN... [options]"
 ABOUT = """
-Draws a figure from finished runs (run folders, or folders that hold several) and writes it as SVG and PNG. KIND is
-one of steps, classes, forgetting, confusion, predictions, features, similarity, or all of them with commas between
-or as `all`.
+Draws a figure from finished runs (run folders, or folders that hold several) and writes it as SVG and PNG; the
+numbers of the similarity figure as JSON too. KIND is one of steps, classes, forgetting, confusion, predictions,
+features, similarity, or several with commas between, or `all`.
 """
 EXAMPLES = """
 tiss figure steps runs/demo

@@ -54,21 +54,26 @@ def run_features(run: Run, batch: Batch, device: str = "cpu") -> list[list[Float
     return [[features[picture] for features in steps] for picture in range(len(batch.image))]
 
 
-def feature_figure(
-    experiment: Experiment, gallery: Gallery, picture: int = 0, root: str | None = None, device: str = "cpu"
-) -> Figure:
+def gallery_features(
+    experiment: Experiment, gallery: Gallery, root: str | None = None, device: str = "cpu"
+) -> dict[str, list[list[Floats]]]:
+    """For each method with steps, the feature maps of the gallery's pictures: [picture][step] D × h × w."""
+    images = torch.stack([torch.from_numpy(image).permute(2, 0, 1) for image in gallery.images])
+    labels = torch.zeros(len(images), *images.shape[2:], dtype=torch.int64)
+    batch = Batch(images, labels, list(gallery.ids))
+    return {
+        series.label: run_features(run, batch, device)
+        for series, run, _ in opened_series(experiment, root)
+        if not series.at_once
+    }
+
+
+def feature_figure(gallery: Gallery, features: dict[str, list[list[Floats]]], picture: int = 0) -> Figure:
     """One picture of the gallery: a row a method, a column a step; below the input, its truth.
 
     Put a transformer's and a CNN's runs side by side to compare how their features drift.
     """
-    image = torch.from_numpy(gallery.images[picture]).permute(2, 0, 1)[None]
-    batch = Batch(
-        image, torch.zeros(image.shape[0], *image.shape[2:], dtype=torch.int64), [gallery.ids[picture]]
-    )
-    rows = {}
-    for series, run, _ in opened_series(experiment, root):
-        if not series.at_once:
-            rows[series.label] = principal_colours(run_features(run, batch, device)[0])
+    rows = {label: principal_colours(maps[picture]) for label, maps in features.items()}
     with style():
         drawn = Figure(figsize=(1.25 * (gallery.steps + 1), 1.35 * max(2, len(rows))), layout="constrained")
         axes = drawn.subplots(max(2, len(rows)), gallery.steps + 1, squeeze=False)

@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tiss.errors import TissError, suggest
-from tiss.reporting.features import feature_figure
+from tiss.files import write_json
+from tiss.reporting.features import feature_figure, gallery_features
 from tiss.reporting.gallery import collect_gallery, gallery_figure
 from tiss.reporting.plots import (
     class_map,
@@ -37,17 +38,13 @@ def figures_of(
     kinds: Sequence[str],
     *,
     pictures: int = 4,
-    images: int = 500,
     root: str | None = None,
     device: str = "cpu",
 ) -> Iterator[tuple[str, Figure]]:
     """The figures of some kinds with their names; a kind for which the runs lack something gives none.
 
-    `pictures` is for predictions and features, `images` how many test pictures the similarities are taken over.
+    `pictures` is for predictions and features. The similarity figure has its own function: it has numbers to keep.
     """
-    for kind in kinds:
-        if kind not in KINDS:
-            raise TissError(suggest(kind, KINDS, "figure"))
     if "steps" in kinds:
         yield "steps", miou_over_steps(experiment)
     if "classes" in kinds:
@@ -56,20 +53,23 @@ def figures_of(
         yield "forgetting", lost
     if "confusion" in kinds and (matrices := last_confusions(experiment)):
         yield "confusion", confusion_maps(matrices, experiment.groups)
-    wanted = "predictions" in kinds or "features" in kinds
-    gallery = collect_gallery(experiment, pictures, root, device) if wanted and pictures else None
-    for index in range(len(gallery.ids) if gallery else 0):
-        assert gallery is not None
+    yield from _model_figures(experiment, kinds, pictures, root, device)
+
+
+def _model_figures(
+    experiment: Experiment, kinds: Sequence[str], pictures: int, root: str | None, device: str
+) -> Iterator[tuple[str, Figure]]:
+    """Predictions and feature maps, picture by picture, where the models are at hand."""
+    wanted = pictures and ("predictions" in kinds or "features" in kinds)
+    gallery = collect_gallery(experiment, pictures, root, device) if wanted else None
+    if gallery is None:
+        return
+    features = gallery_features(experiment, gallery, root, device) if "features" in kinds else {}
+    for index in range(len(gallery.ids)):
         if "predictions" in kinds:
             yield f"predictions-{index}", gallery_figure(gallery, index)
-        if "features" in kinds:
-            yield f"features-{index}", feature_figure(experiment, gallery, index, root, device)
-    if (
-        "similarity" in kinds
-        and images
-        and (measured := experiment_similarity(experiment, images, root, device))
-    ):
-        yield "similarity", similarity_figure(experiment, measured)
+        if features:
+            yield f"features-{index}", feature_figure(gallery, features, index)
 
 
 def write_figures(
@@ -82,7 +82,13 @@ def write_figures(
     root: str | None = None,
     device: str = "cpu",
 ) -> list[Path]:
-    """Writes figures into `folder`, named after experiment and kind; returns the files."""
+    """Writes figures into `folder`, named after experiment and kind; returns the files.
+
+    `images` is how many test pictures the similarities are taken over; their numbers go into a JSON file as well.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise TissError(suggest(kind, KINDS, "figure"))
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for experiment in experiments:
@@ -92,7 +98,16 @@ def write_figures(
             prefix += f"-{experiment.protocol}" + (
                 f"-holdout{experiment.holdout:g}" if experiment.holdout else ""
             )
-        made = figures_of(experiment, kinds, pictures=pictures, images=images, root=root, device=device)
-        for name, drawn in made:
-            written += [save_figure(drawn, folder / f"{prefix}-{name}.{suffix}") for suffix in ("svg", "png")]
+        for name, drawn in figures_of(experiment, kinds, pictures=pictures, root=root, device=device):
+            written += _save(drawn, folder / f"{prefix}-{name}")
+        wanted = images and "similarity" in kinds
+        measured = experiment_similarity(experiment, images, root, device) if wanted else None
+        if measured is not None:
+            path = folder / f"{prefix}-similarity"
+            write_json(path.with_name(path.name + ".json"), measured.to_json(), indent=1)
+            written += [*_save(similarity_figure(measured), path), path.with_name(path.name + ".json")]
     return written
+
+
+def _save(drawn: Figure, path: Path) -> list[Path]:
+    return [save_figure(drawn, path.with_name(f"{path.name}.{suffix}")) for suffix in ("svg", "png")]

@@ -218,12 +218,12 @@ def classes(experiment: Experiment, index: int) -> str:
 
 def similarity(experiment: Experiment, index: int, images: int, root: str | None, device: str) -> str:
     """The paper's similarity figure, where it was asked for."""
-    measured = experiment_similarity(experiment, images, root, device) if images else {}
-    if not measured:
+    measured = experiment_similarity(experiment, images, root, device) if images else None
+    if measured is None:
         return ""
-    drawn = inline_svg(similarity_figure(experiment, measured), f"similarity{index}")
+    drawn = inline_svg(similarity_figure(measured), f"similarity{index}")
     note = (
-        f"Mean |cos| of patch tokens over {images} test pictures at most; one point a step, larger is later."
+        f"Mean |cos| of patch tokens over {measured.images} test pictures; one point a step, larger is later."
     )
     return f'<h3>Similarity of patch tokens</h3><div class="figure">{drawn}</div><p class="note">{note}</p>'
 

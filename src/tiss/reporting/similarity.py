@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from tiss.data.loader import TestLoader
 from tiss.engine.results import step_folder
@@ -18,20 +20,70 @@ from tiss.models.model import SegmentationModel
 from tiss.reporting.colours import method_styles
 from tiss.reporting.gallery import opened_series
 from tiss.reporting.plots import style
-from tiss.reporting.runs import Experiment, Series
+from tiss.reporting.runs import Experiment, Result
 from tiss.reporting.tables import averages_of, figure
 from tiss.scenarios.split import Split
 
 Pair = tuple[float, float]  # S_positive, S_negative
+KIND = "similarity"
+DIGITS = 5
 
 
 @dataclass(frozen=True)
 class StepSimilarity:
-    """Mean |cos| over equal (positive) and over different (negative) patches of a picture."""
+    """Mean |cos| over equal (positive) and over different (negative) patches of a picture, and what it scores."""
 
     step: int
     previous: Pair | None  # last layer against the last layer of the step before; None at step 0
     depth: Pair  # last layer against the first
+    old: float | None = None  # mIoU of the same run after this step
+    new: float | None = None
+
+
+@dataclass(frozen=True)
+class MethodSimilarity:
+    """One run's similarities, step by step."""
+
+    label: str
+    method: str
+    encoder: str
+    seed: int
+    steps: tuple[StepSimilarity, ...]
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """The numbers of one similarity figure: every method of one experiment that has patch tokens."""
+
+    data: str
+    task: str
+    setup: str
+    protocol: str
+    holdout: float
+    images: int  # test pictures that were looked at
+    average: str  # how the scores were averaged
+    methods: tuple[MethodSimilarity, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": KIND, "format": 1, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Similarities:
+        plain = {key: value for key, value in values.items() if key not in ("kind", "format", "methods")}
+        methods = []
+        for method in values["methods"]:
+            steps = tuple(
+                StepSimilarity(
+                    step["step"],
+                    None if step["previous"] is None else tuple(step["previous"]),
+                    tuple(step["depth"]),
+                    step["old"],
+                    step["new"],
+                )
+                for step in method["steps"]
+            )
+            methods.append(MethodSimilarity(**{**method, "steps": steps}))
+        return cls(**plain, methods=tuple(methods))
 
 
 def even_ids(split: Split, count: int) -> Split:
@@ -41,13 +93,16 @@ def even_ids(split: Split, count: int) -> Split:
     return replace(split, ids=tuple(split.ids[index] for index in chosen))
 
 
-def measure_similarity(
-    folder: Path, steps: int, split: Split, size: int, device: str = "cpu"
-) -> list[StepSimilarity] | None:
-    """S_positive and S_negative of every step's model over `split`, without augmentation.
+def read_images(split: Split, size: int) -> list[Tensor]:
+    """The pictures of a split as test crops without augmentation, in batches of uint8 N × 3 × H × W."""
+    with TestLoader(split, size, batch=16, kind="workers", workers=0) as loader:
+        return [batch.image for batch in loader]
 
-    None for an encoder that has no patch tokens.
-    """
+
+def measure_similarity(
+    folder: Path, steps: int, batches: Sequence[Tensor], device: str = "cpu"
+) -> list[StepSimilarity] | None:
+    """S_positive and S_negative of every step's model over the pictures; None where there are no patch tokens."""
     measured = []
     before = None
     for step in range(steps):
@@ -55,50 +110,75 @@ def measure_similarity(
         if model.encoder.contrast_blocks is None:
             return None
         totals = torch.zeros(4, dtype=torch.float64)
-        for batch_size, values in _batches(model, before, split, size, device):
-            totals += batch_size * values
-        positive, negative, deep_positive, deep_negative = (totals / len(split)).tolist()
-        previous: Pair | None = None if before is None else (positive, negative)
-        measured.append(StepSimilarity(step, previous, (deep_positive, deep_negative)))
+        for images in batches:
+            totals += len(images) * _four(model, before, images.to(device))
+        values = [round(value, DIGITS) for value in (totals / sum(map(len, batches))).tolist()]
+        previous: Pair | None = None if before is None else (values[0], values[1])
+        measured.append(StepSimilarity(step, previous, (values[2], values[3])))
         before = model
     return measured
 
 
-def _batches(
-    model: SegmentationModel, before: SegmentationModel | None, split: Split, size: int, device: str
-) -> Iterator[tuple[int, torch.Tensor]]:
-    """For each batch: its pictures, and the four similarities."""
+@torch.inference_mode()
+def _four(model: SegmentationModel, before: SegmentationModel | None, images: Tensor) -> Tensor:
+    """S_positive and S_negative against the model before, then against the first layer, over one batch."""
     needs = tuple(model.encoder.contrast_blocks or ())
-    with TestLoader(split, size, batch=16, kind="workers", workers=0) as loader, torch.inference_mode():
-        for batch in loader:
-            images = batch.image.to(device)
-            first, last = (tokens(feature) for feature in model(images, needs).features)
-            reference = last if before is None else tokens(before(images, needs).features[1])
-            values = [*patch_similarity(last, reference), *patch_similarity(last, first)]
-            yield len(images), torch.stack(values).double().cpu()
+    first, last = (tokens(feature) for feature in model(images, needs).features)
+    reference = last if before is None else tokens(before(images, needs).features[1])
+    return torch.stack([*patch_similarity(last, reference), *patch_similarity(last, first)]).double().cpu()
 
 
 def experiment_similarity(
     experiment: Experiment, count: int = 500, root: str | None = None, device: str = "cpu"
-) -> dict[str, list[StepSimilarity]]:
+) -> Similarities | None:
     """The similarities of every method whose models are at hand and have patch tokens, first seed each."""
-    found = {}
+    average = averages_of(experiment)[0]
+    methods = []
+    read: dict[tuple[tuple[str, ...], int], list[Tensor]] = {}  # the same pictures serve every method
     for series, run, size in opened_series(experiment, root):
-        if not series.at_once:
-            split = even_ids(run.scenario[-1].test, count)
-            measured = measure_similarity(run.folder, series.steps, split, size, device)
-            if measured is not None:
-                found[series.label] = measured
-    return found
+        if series.at_once:
+            continue
+        split = even_ids(run.scenario[-1].test, count)
+        key = (split.ids, size)
+        if key not in read:
+            read[key] = read_images(split, size)
+        measured = measure_similarity(run.folder, series.steps, read[key], device)
+        if measured is not None:
+            values = series.first.values
+            steps = tuple(_with_scores(one, series.first, average) for one in measured)
+            methods.append(
+                MethodSimilarity(
+                    series.label, series.method, str(values["encoder"]), int(values["seed"]), steps
+                )
+            )
+    if not methods:
+        return None
+    images = max(len(ids) for ids, _ in read)
+    return Similarities(
+        experiment.data,
+        experiment.task,
+        experiment.setup,
+        experiment.protocol,
+        experiment.holdout,
+        images,
+        average,
+        tuple(methods),
+    )
 
 
-def similarity_figure(experiment: Experiment, measured: dict[str, list[StepSimilarity]]) -> Figure:
+def _with_scores(one: StepSimilarity, result: Result, average: str) -> StepSimilarity:
+    old, new = (figure(part, average)(result.steps[one.step]) for part in ("old", "new"))
+    return replace(
+        one, old=None if old is None else round(old, DIGITS), new=None if new is None else round(new, DIGITS)
+    )
+
+
+def similarity_figure(measured: Similarities) -> Figure:
     """Four panels: S of consecutive models against old mIoU, S of last and first layer against new mIoU.
 
     One point a step, joined in order; the larger the point, the later the step.
     """
-    average = averages_of(experiment)[0]
-    shown = [series for series in experiment.series if series.label in measured]
+    styles = method_styles([one.method for one in measured.methods])
     with style():
         drawn = Figure(figsize=(7.4, 5.4), layout="constrained")
         axes = drawn.subplots(2, 2, sharey="row")
@@ -106,26 +186,22 @@ def similarity_figure(experiment: Experiment, measured: dict[str, list[StepSimil
             for row, (what, part) in enumerate((("previous", "old"), ("depth", "new"))):
                 axis = axes[row][column]
                 other = "h_{t-1}^L" if what == "previous" else "h_t^1"
-                for series, (colour, marker) in zip(
-                    shown, method_styles([s.method for s in shown]), strict=True
-                ):
-                    points = _points(series, measured[series.label], what, column, part, average)
-                    _draw_path(axis, points, colour, marker, series.label)
+                for one, (colour, marker) in zip(measured.methods, styles, strict=True):
+                    _draw_path(axis, points_of(one, what, column, part), colour, marker, one.label)
                 axis.set_xlabel(rf"$S_\mathrm{{{sign}}}(h_t^L, {other})$")
                 axes[row][0].set_ylabel(f"mIoU of {part} classes in %")
         drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return drawn
 
 
-def _points(
-    series: Series, measured: list[StepSimilarity], what: str, column: int, part: str, average: str
-) -> list[tuple[float, float]]:
+def points_of(one: MethodSimilarity, what: str, column: int, part: str) -> list[tuple[float, float]]:
+    """One method's points, step after step: similarity and mIoU of the old or new classes."""
     points = []
-    for one in measured:
-        pair: Pair | None = getattr(one, what)
-        value = series.value(one.step, figure(part, average))
-        if pair is not None and value is not None:
-            points.append((pair[column], value.mean))
+    for step in one.steps:
+        pair: Pair | None = getattr(step, what)
+        score: float | None = getattr(step, part)
+        if pair is not None and score is not None:
+            points.append((pair[column], score))
     return points
 
 
