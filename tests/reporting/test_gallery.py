@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from tests.reporting.fakes import results
 from tiss.palette import class_colours
 from tiss.reporting.colours import channel_colours
 from tiss.reporting.gallery import Gallery, choose_pictures, collect_gallery, gallery_figure
+from tiss.reporting.plots import save_figure
 from tiss.reporting.runs import experiments, load_results
 from tiss.scenarios.scenario import Scenario, load_scenario
 
@@ -57,3 +59,17 @@ def test_without_models_there_is_no_gallery() -> None:
 def test_paint_gives_channels_their_colours() -> None:
     gallery = Gallery((), (), (), {}, ("background", "cat"), ((1,),), ((1, 2, 3), (4, 5, 6)))
     np.testing.assert_array_equal(gallery.paint(np.array([[0, 1]], np.uint8)), [[[1, 2, 3], [4, 5, 6]]])
+
+
+def test_a_saved_gallery_keeps_the_classes_colours(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    photo = rng.integers(0, 256, (40, 40, 3), np.uint8)
+    mask = np.repeat([[0, 1, 2]], 40, 0).repeat(14, 1)[:, :40].astype(np.uint8)
+    colours = ((0, 0, 0), (192, 1, 3), (7, 8, 254))
+    names = ("background", "cat", "dog")
+    gallery = Gallery(("a",), (photo,), (mask,), {"TISS": [(mask,), (mask,)]}, names, ((1,), (2,)), colours)
+    path = save_figure(gallery_figure(gallery, 0), tmp_path / "gallery.png")
+    with Image.open(path) as picture:
+        found = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
+    assert set(colours) <= found
+    assert path.stat().st_size < 300_000

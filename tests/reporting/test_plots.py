@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,21 @@ def test_group_confusion_gives_shares_of_the_true_group() -> None:
 def test_confusion_maps_have_one_map_a_method() -> None:
     drawn = confusion_maps([("a", np.eye(9)), ("b", np.eye(9))], GROUPS)
     assert [axis.get_title() for axis in drawn.axes if axis.get_visible()] == ["a", "b"]
+
+
+def test_confusion_maps_leave_out_zeros_and_repeated_labels() -> None:
+    drawn = confusion_maps([(name, np.eye(9)) for name in "abcde"], GROUPS)
+    first, second = drawn.axes[:2]
+    assert [text.get_text() for text in first.texts] == ["100"] * 4
+    assert first.yaxis.get_tick_params()["labelleft"]
+    assert not second.yaxis.get_tick_params()["labelleft"]
+
+
+def test_legend_takes_more_lines_where_labels_are_long(experiment: Experiment) -> None:
+    series = [replace(one, label=f"{one.label} ({'setting ' * 12})") for one in experiment.series]
+    wide = miou_over_steps(replace(experiment, series=tuple(series))).legends[0]
+    assert miou_over_steps(experiment).legends[0]._ncols == 3
+    assert wide._ncols == 1
 
 
 def test_svg_takes_the_page_s_colour_and_stays_apart(experiment: Experiment) -> None:

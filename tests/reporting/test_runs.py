@@ -52,6 +52,12 @@ def test_an_unfinished_run_is_no_seed_of_a_finished_one() -> None:
     assert not experiment.series[1].at_once
 
 
+def test_methods_stand_in_their_usual_order_and_the_upper_bound_last() -> None:
+    runs = [results(method) for method in ("offline", "tiss", "mine", "mib", "ft")]
+    (experiment,) = experiments(load_results(runs))
+    assert [series.method for series in experiment.series] == ["ft", "mib", "tiss", "mine", "offline"]
+
+
 def test_values_over_seeds() -> None:
     assert Value.of([None]) is None
     assert str(Value.of([50.0])) == "50.0"

@@ -85,7 +85,7 @@ def test_a_run_under_way_competes_with_nobody() -> None:
     short = results("mib")
     short |= {"finished": False, "steps": short["steps"][:1]}
     table = final_table(experiments(load_results([results(), short]))[0])
-    assert [row.family for row in table.rows] == ["all", None]
+    assert {row.labels[0]: row.family for row in table.rows} == {"TISS": "all", "MiB (step 0 of 2)": None}
 
 
 def test_print_results_fits_the_terminal() -> None:

@@ -13,8 +13,7 @@ from tiss.data.base import Batch
 from tiss.engine.results import step_folder
 from tiss.engine.run import Run
 from tiss.models.model import SegmentationModel
-from tiss.reporting.gallery import Gallery, opened_series
-from tiss.reporting.plots import style
+from tiss.reporting.gallery import Gallery, opened_series, panels
 from tiss.reporting.runs import Experiment
 
 Floats = NDArray[np.float64]
@@ -73,20 +72,6 @@ def feature_figure(gallery: Gallery, features: dict[str, list[list[Floats]]], pi
 
     Put a transformer's and a CNN's runs side by side to compare how their features drift.
     """
-    rows = {label: principal_colours(maps[picture]) for label, maps in features.items()}
-    with style():
-        drawn = Figure(figsize=(1.25 * (gallery.steps + 1), 1.35 * max(2, len(rows))), layout="constrained")
-        axes = drawn.subplots(max(2, len(rows)), gallery.steps + 1, squeeze=False)
-        for axis in axes.flat:
-            axis.set_axis_off()
-        for axis, name, pixels in (
-            (axes[0][0], "input", gallery.images[picture]),
-            (axes[1][0], "truth", gallery.paint(gallery.truth[picture])),
-        ):
-            axis.imshow(pixels, interpolation="nearest")
-            axis.set_title(name, fontsize=8, fontweight="normal")
-        for line, (label, colours) in zip(axes, rows.items(), strict=False):
-            for step, colour in enumerate(colours):
-                line[step + 1].imshow(colour, interpolation="nearest")
-                line[step + 1].set_title(f"{label}, step {step}", fontsize=8, fontweight="normal")
-    return drawn
+    return panels(
+        gallery, picture, {label: principal_colours(maps[picture]) for label, maps in features.items()}
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tiss.data.base import Batch
@@ -19,7 +21,7 @@ from tiss.evaluation.evaluate import predict_batch
 from tiss.models.model import SegmentationModel
 from tiss.palette import Colour
 from tiss.reporting.colours import channel_colours
-from tiss.reporting.plots import style
+from tiss.reporting.plots import GRID, style
 from tiss.reporting.runs import Experiment, Series
 from tiss.scenarios.split import Split
 
@@ -126,23 +128,50 @@ def _predict(series: Series, folder: Path, batch: Batch, device: str) -> list[tu
 
 
 def gallery_figure(gallery: Gallery, picture: int) -> Figure:
-    """One picture for print: input and truth, then a row a method with a column a step."""
-    methods = list(gallery.masks)
+    """One picture for print: input and truth, then a row a method with a column a step, and the truth's classes."""
+    rows = {
+        method: [None if one is None else gallery.paint(one[picture]) for one in masks]
+        for method, masks in gallery.masks.items()
+    }
+    drawn = panels(gallery, picture, rows)
+    present = [channel for channel in np.unique(gallery.truth[picture]) if channel < len(gallery.classes)]
+    patches = []
+    for channel in present:
+        red, green, blue = gallery.colours[channel]
+        colour = f"#{red:02x}{green:02x}{blue:02x}"
+        patches.append(Patch(facecolor=colour, edgecolor=GRID, lw=0.5, label=gallery.classes[channel]))
+    drawn.legend(
+        handles=patches,
+        loc="outside lower center",
+        ncols=max(1, min(6, len(patches))),
+        fontsize=8,
+        frameon=False,
+    )
+    return drawn
+
+
+def panels(gallery: Gallery, picture: int, rows: Mapping[str, Sequence[NDArray | None]]) -> Figure:
+    """Input and truth in the first column; beside them a row a method, a column a step."""
+    lines = max(2, len(rows))
     with style():
         drawn = Figure(
-            figsize=(1.15 * (gallery.steps + 1) + 0.3, 1.2 * len(methods) + 0.4), layout="constrained"
+            figsize=(1.15 * (gallery.steps + 1) + 0.4, 1.18 * lines + 0.4),
+            layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
         )
-        axes = drawn.subplots(len(methods), gallery.steps + 1, squeeze=False)
+        axes = drawn.subplots(lines, gallery.steps + 1, squeeze=False)
         for axis in axes.flat:
-            axis.set_axis_off()
-        axes[0][0].imshow(gallery.images[picture])
-        axes[0][0].set_title("input", fontsize=8, fontweight="normal")
-        if len(methods) > 1:
-            axes[1][0].imshow(gallery.paint(gallery.truth[picture]), interpolation="nearest")
-            axes[1][0].set_title("truth", fontsize=8, fontweight="normal")
-        for line, method in zip(axes, methods, strict=True):
-            for step, masks in enumerate(gallery.masks[method]):
-                if masks is not None:
-                    line[step + 1].imshow(gallery.paint(masks[picture]), interpolation="nearest")
-                    line[step + 1].set_title(f"{method}, step {step}", fontsize=8, fontweight="normal")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.spines[:].set_visible(False)
+        given = (("input", gallery.images[picture]), ("truth", gallery.paint(gallery.truth[picture])))
+        for axis, (name, pixels) in zip(axes[:, 0], given, strict=False):
+            axis.imshow(pixels, interpolation="nearest")
+            axis.set_title(name, fontsize=8, fontweight="normal", pad=2)
+        for step in range(gallery.steps):
+            axes[0][step + 1].set_title(f"step {step}", fontsize=8, fontweight="normal", pad=2)
+        for line, (label, shown) in zip(axes, rows.items(), strict=False):
+            line[1].set_ylabel(label, fontsize=8)
+            for axis, one in zip(line[1:], shown, strict=False):
+                if one is not None:
+                    axis.imshow(one, interpolation="nearest")
     return drawn

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from tiss.engine.results import read_confusion, step_folder
 from tiss.errors import TissError
@@ -20,6 +21,7 @@ from tiss.reporting.tables import averages_of, class_figure, figure
 
 INK = "#161616"  # all text and axes; an inline SVG replaces it by the page's own text colour
 GRID = "#8f8f8f"
+DPI = 200
 
 
 def style() -> AbstractContextManager[None]:
@@ -52,8 +54,22 @@ def style() -> AbstractContextManager[None]:
 
 def save_figure(drawn: Figure, path: Path) -> Path:
     """Writes a figure; the suffix (.svg, .png, .pdf) decides how. The ground is white, for print."""
-    drawn.savefig(path, facecolor="white", dpi=200, bbox_inches="tight", metadata=_undated(path.suffix))
+    drawn.savefig(path, facecolor="white", dpi=DPI, bbox_inches="tight", metadata=_undated(path.suffix))
+    if path.suffix == ".png":
+        pictures = any(
+            np.asarray(image.get_array()).ndim == 3 for axis in drawn.axes for image in axis.images
+        )
+        _make_small(path, keep_colours=pictures)
     return path
+
+
+def _make_small(path: Path, keep_colours: bool) -> None:
+    """The same file in fewer bytes; lines and maps with 256 colours of their own choice, which no eye tells apart."""
+    with Image.open(path) as picture:
+        small = picture.convert("RGB")
+    if not keep_colours:
+        small = small.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    small.save(path, optimize=True, dpi=(DPI, DPI))
 
 
 def _undated(suffix: str) -> dict[str, None]:
@@ -81,7 +97,7 @@ def miou_over_steps(
         "all": "all classes seen so far",
     }
     with style():
-        drawn = Figure(figsize=(3.1 * len(parts) + 0.6, 2.7), layout="constrained")
+        drawn = Figure(figsize=(3.1 * len(parts) + 0.6, 3.2), layout="constrained")
         axes = drawn.subplots(1, len(parts), sharey=True, squeeze=False)[0]
         for axis, part in zip(axes, parts, strict=True):
             _draw_lines(axis, experiment, part, average)
@@ -89,8 +105,19 @@ def miou_over_steps(
             axis.set_xlabel("step")
         axes[0].set_ylabel("mIoU in %, " + average.replace("_", " "))
         axes[0].set_ylim(bottom=0)
-        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        legend_below(drawn, axes[0])
     return drawn
+
+
+def legend_below(drawn: Figure, axis: Axes) -> None:
+    """One legend for all panels, in as many columns as their labels leave room for."""
+    handles, labels = axis.get_legend_handles_labels()
+    if labels:
+        room = drawn.get_figwidth() / (
+            0.62 + 0.068 * max(map(len, labels))
+        )  # inches of a handle and of a letter
+        lines = -(-len(labels) // max(1, int(room)))
+        drawn.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // lines))
 
 
 def _draw_lines(axis: Axes, experiment: Experiment, part: str, average: str) -> None:
@@ -128,7 +155,13 @@ def heat_map(
 
 
 def _draw_map(
-    axis: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], low: float, high: float
+    axis: Axes,
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    low: float,
+    high: float,
+    zeros: bool = True,
 ) -> None:
     axis.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
     axis.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
@@ -139,12 +172,12 @@ def _draw_map(
     if values.size > 600:
         return  # numbers would not be legible
     for (row, column), value in np.ndenumerate(values):
-        if not np.isnan(value):
+        if not np.isnan(value) and (zeros or round(value)):
             dark = value < (low + high) / 2
             axis.text(
                 column,
                 row,
-                f"{value:.0f}",
+                str(round(value)),
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -203,19 +236,25 @@ def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[
     """Confusion between background, old and new classes after the last step, one map a method."""
     names = ["background", *(f"step {index}" for index in range(len(groups)))]
     with style():
-        size = 0.42 * len(names) + 0.9
+        size = 0.4 * len(names) + 0.2
         columns = min(4, len(matrices))
         lines = -(-len(matrices) // columns)
-        drawn = Figure(figsize=(size * columns + 0.5, size * lines + 0.3), layout="constrained")
+        drawn = Figure(figsize=(size * columns + 1.2, (size + 0.3) * lines + 1.0), layout="constrained")
         axes = drawn.subplots(lines, columns, squeeze=False)
-        for axis, (label, matrix) in zip(axes.flat, matrices, strict=False):
+        for place, axis in enumerate(axes.flat):
+            if place >= len(matrices):
+                axis.set_visible(False)
+                continue
+            label, matrix = matrices[place]
             shares = group_confusion(matrix, groups)
-            _draw_map(axis, shares, names[: len(shares)], names[: len(shares)], 0, 100)
+            _draw_map(axis, shares, names[: len(shares)], names[: len(shares)], 0, 100, zeros=False)
             axis.set_title(label)
-        for axis in axes.flat[len(matrices) :]:
-            axis.set_visible(False)
-        for line in axes:
-            line[0].set_ylabel("true")
+            if place % columns:
+                axis.tick_params(labelleft=False)
+            if place + columns < len(matrices):
+                axis.tick_params(labelbottom=False)
+        drawn.supxlabel("predicted")
+        drawn.supylabel("true")
     return drawn
 
 

@@ -19,7 +19,7 @@ from tiss.models.contract import tokens
 from tiss.models.model import SegmentationModel
 from tiss.reporting.colours import method_styles
 from tiss.reporting.gallery import opened_series
-from tiss.reporting.plots import style
+from tiss.reporting.plots import legend_below, style
 from tiss.reporting.runs import Experiment, Result
 from tiss.reporting.tables import averages_of, figure
 from tiss.scenarios.split import Split
@@ -190,7 +190,7 @@ def similarity_figure(measured: Similarities) -> Figure:
                     _draw_path(axis, points_of(one, what, column, part), colour, marker, one.label)
                 axis.set_xlabel(rf"$S_\mathrm{{{sign}}}(h_t^L, {other})$")
                 axes[row][0].set_ylabel(f"mIoU of {part} classes in %")
-        drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        legend_below(drawn, axes[0][0])
     return drawn
 
 
