@@ -21,7 +21,10 @@ from tiss.errors import TissError
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
 LONGEST = 1024  # side at which pictures are segmented and shown
-WAITING = 20  # visitors in the queue
+WAITING = 200  # pictures in the queue; one more is refused
+SESSIONS = (
+    64  # visitors whose last answer is kept, pictures and all: gradio's own 10,000 would fill the memory
+)
 PASSWORD = "TISS_APP_PASSWORD"
 EMPTY = "<p>Drop a picture on the left.</p>"
 
@@ -83,6 +86,7 @@ def serve(
         quiet=True,
         prevent_thread_lock=True,
         max_file_size=MOST_BYTES,
+        state_session_capacity=SESSIONS,
         show_error=False,
         ssr_mode=False,
         enable_monitoring=False,
