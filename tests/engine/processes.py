@@ -19,7 +19,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 def environment(**more: str) -> dict[str, str]:
     """This process's environment, with one thread for every rank and nothing of another launcher's."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(SOURCE), str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
@@ -36,11 +36,18 @@ def run_module(module: str, *arguments: str, processes: int = 2) -> str:
 
 
 class Launched:
-    """`tiss run` under torchrun, its output in a file."""
+    """`tiss run` under torchrun (or another module that takes its flags), its output in a file."""
 
-    def __init__(self, flags: list[str], log: Path, processes: int = 2, **variables: str) -> None:
+    def __init__(
+        self,
+        flags: list[str],
+        log: Path,
+        processes: int = 2,
+        module: tuple[str, ...] = ("tiss", "run"),
+        **variables: str,
+    ) -> None:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*torchrun, "--nproc-per-node", str(processes), "-m", "tiss", "run", *flags]
+        command = [*torchrun, "--nproc-per-node", str(processes), "-m", *module, *flags]
         self.log = log
         with open(log, "w") as output:
             self.process = subprocess.Popen(

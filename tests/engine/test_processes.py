@@ -69,6 +69,49 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(
     assert [s["train_images"] for s in scores[0]] == [s["train_images"] for s in scores[1]]
 
 
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_rank_whose_work_stands_still_is_named(
+    rank: int, long_flags: list[str], straight: Path, tmp_path: Path
+):
+    """Its threads live on and beat; only the one that reads pictures sleeps, and the other rank waits for it."""
+    out = tmp_path / "run"
+    flags = [*long_flags, "--out", str(out), "--train.loader", "workers", "--train.workers", "0"]
+    module = ("tests.engine.sleeping_rank", str(rank), "read")
+    start = time.monotonic()
+    launched = Launched(flags, tmp_path / "log", module=module, TISS_STALL_TIMEOUT="4")
+    try:
+        assert launched.wait(100) != 0
+    finally:
+        launched.end()
+    assert f"rank {rank} sleeps" in launched.output()
+    (message,) = launched.messages()
+    assert f"rank {rank} (process " in message
+    assert "has been at 'data' for" in message
+    assert "--resume" in message
+    assert time.monotonic() - start < 90
+    assert main(["run", *flags, "--resume"]) == 0
+    for step in (0, 1):
+        same_weights(straight, out, step)
+
+
+def test_long_work_that_is_not_routine_is_left_alone(long_flags: list[str], tmp_path: Path):
+    """The first rank takes far longer over a checkpoint than the limit for routine work."""
+    out = tmp_path / "run"
+    module = ("tests.engine.sleeping_rank", "0", "checkpoint")
+    flags = [*long_flags, "--out", str(out)]
+    launched = Launched(flags, tmp_path / "log", module=module, TISS_STALL_TIMEOUT="1")
+    try:
+        deadline = time.monotonic() + 100
+        while "rank 0 sleeps" not in launched.output():
+            assert time.monotonic() < deadline, launched.output()
+            time.sleep(0.1)
+        time.sleep(6)
+        assert launched.process.poll() is None
+    finally:
+        launched.end()
+    assert launched.messages() == []
+
+
 def test_a_picture_that_breaks_for_one_rank(tiny_folder: Path, tiny_flags: list[str], tmp_path: Path):
     broken = tmp_path / "data"
     shutil.copytree(tiny_folder, broken)

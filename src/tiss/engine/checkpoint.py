@@ -39,7 +39,7 @@ def save_checkpoint(
     method_state: dict[str, Tensor],
 ) -> None:
     """Writes `folder` whole or not at all."""
-    mark("checkpoint")
+    mark("checkpoint", routine="checkpoint")
     tensors, numbers = optimizer_state
     with atomic_folder(folder) as temporary:
         write_tensors(temporary / "model.safetensors", model_state)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiss.engine.world import World
-from tiss.files import append_line, truncate_to
+from tiss.files import append_line, doing, truncate_to
 from tiss.lock import Lease
 
 
@@ -47,7 +47,8 @@ class RunJournal(Journal):
 
     def log(self, line: dict[str, Any]) -> None:
         if self.world.is_main:
-            append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
+            with doing("log"):
+                append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
         if self.world.accelerator.log_with:
             part = f"step-{line['step']}"  # iterations start anew with every step, so each has its own curves
             values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}

@@ -55,7 +55,7 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
     with training.reporter.bar(title, training.iterations, iteration) as bar:
         while iteration < training.iterations:
             epoch, offset = divmod(iteration, len(training.loader))
-            mark("data")
+            mark("data", routine="epoch" if iteration > position.iteration else None)
             for batch in training.loader.epoch(epoch, start=offset):
                 mark("train")
                 factor = rate_factor(
@@ -74,7 +74,8 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
                     watch.check()
                     _save(training, optimizer, iteration, time.monotonic() - start)
                 bar.advance(1, note)
-                mark("data")
+                mark("data", routine="batch")
+    mark("between")
 
 
 class LossWatch:

@@ -4,6 +4,9 @@ Each process beats in the store that the process group was made with. The first 
 watch the first, so traffic grows with the number of processes and not with its square. Whoever finds something
 wrong leaves a verdict in the store; all that read it stop. Ages are measured by the watcher's own clock from the
 last change that it saw, so clocks of several machines need not agree.
+
+A beat comes from a thread of its own, so it says little about the work: it carries the phase of the work along
+(tiss.files.phase). Where one process is overdue in what it does while all others wait, the first process names it.
 """
 
 from __future__ import annotations
@@ -16,57 +19,24 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from torch.distributed import Store
 
+from tiss.engine.signs import DONE, Peer, Sign, beat_of
 from tiss.errors import one_line
-from tiss.lock import machine_name, process_start
+from tiss.files.phase import progress
+from tiss.lock import process_start
 
 PEER_TIMEOUT = (
     25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines
 )
 FAILED, GONE = 2, 3  # exit codes: a mistake that some process reported; a process that died or hangs
+QUIET = 10.0  # seconds for which all others must have waited before one that is overdue is named
 STOP = 0  # in the pipe that wakes the thread; other bytes there are numbers of signals
 REMEDY = "the last checkpoint is whole: the same command with --resume goes on"
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Where a process lives."""
-
-    rank: int
-    host: str
-    machine: str
-    pid: int
-    started: str
-
-    @classmethod
-    def myself(cls, rank: int) -> Peer:
-        pid = os.getpid()
-        return cls(rank, socket.gethostname(), machine_name(), pid, process_start(pid))
-
-    @property
-    def is_here(self) -> bool:
-        return self.machine == machine_name()
-
-    @property
-    def has_died(self) -> bool:
-        """Known for sure on this machine only."""
-        return self.is_here and process_start(self.pid) != self.started
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.pid} on {self.host})"
-
-
-@dataclass
-class Sign:
-    """The last sign of life of a process, and when it was seen to change."""
-
-    beat: str
-    since: float
 
 
 class Watchdog:
@@ -93,7 +63,7 @@ class Watchdog:
 
     def start(self) -> None:
         self._set(f"who/{self.rank}", json.dumps(asdict(Peer.myself(self.rank))))
-        self._set(f"beat/{self.rank}", "0")
+        self._set(f"beat/{self.rank}", beat_of(0, progress.now))
         self._hear_termination()
         self.thread.start()
 
@@ -102,7 +72,7 @@ class Watchdog:
         self.waker.send(bytes([STOP]))
         self.thread.join()
         try:
-            self._set(f"beat/{self.rank}", "done")
+            self._set(f"beat/{self.rank}", DONE)
             deadline = time.monotonic() + 5
             while self.rank == 0 and time.monotonic() < deadline and not self._all_done():
                 time.sleep(0.02)
@@ -157,7 +127,7 @@ class Watchdog:
 
     def _look(self) -> None:
         self.beats += 1
-        self._set(f"beat/{self.rank}", str(self.beats))
+        self._set(f"beat/{self.rank}", beat_of(self.beats, progress.now))
         self._obey()
         now = time.monotonic()
         slept = now - self.last_look > self.timeout / 2  # this process itself was stopped or starved
@@ -165,15 +135,33 @@ class Watchdog:
         for rank in range(1, self.size) if self.rank == 0 else (0,):
             sign = self._sign_of(rank, now)
             if slept:
-                sign.since = now
-            if sign.beat == "done":
+                sign.since = sign.moved = now
+            if sign.beat == DONE:
                 continue
             peer = self.peers.get(rank)
-            if peer is not None and peer.has_died and self._read(f"beat/{rank}") != "done":
+            if peer is not None and peer.has_died and self._read(f"beat/{rank}") != DONE:
                 self._obey()  # it may have said why
                 self._sentence(peer, "ended without a word (often: killed for want of memory)")
             elif now - sign.since > self.timeout:
                 self._sentence(peer or rank, f"has given no sign of life for {self.timeout:.0f} s", kill=True)
+        if self.rank == 0:
+            self._look_at_work(now, slept)
+
+    def _look_at_work(self, now: float, slept: bool) -> None:
+        """Names a process that is overdue while all others wait for it; this one's own work counts too."""
+        own = self.signs.setdefault(0, Sign("", now))
+        own.update(beat_of(self.beats, progress.now), now)
+        if slept:
+            own.moved = now
+        late = {rank: sign for rank, sign in self.signs.items() if sign.is_overdue(now)}
+        others = [sign for rank, sign in self.signs.items() if rank not in late]
+        if not late or not others or len(self.signs) < self.size:
+            return
+        rank, sign = max(late.items(), key=lambda item: now - item[1].moved)
+        quiet = min(QUIET, (sign.work.patience or 0) / 2)
+        if all(other.waits and (other.beat == DONE or now - other.moved > quiet) for other in others):
+            what = f"has been at '{sign.work.name}' for {now - sign.moved:.0f} s while all others wait for it"
+            self._sentence(self.peers.get(rank) or Peer.myself(0), what, kill=rank != 0)
 
     def _sign_of(self, rank: int, now: float) -> Sign:
         beat = self._read(f"beat/{rank}")
@@ -181,7 +169,7 @@ class Watchdog:
             self.peers[rank] = Peer(**json.loads(self._read(f"who/{rank}") or "{}"))
         sign = self.signs.setdefault(rank, Sign("", now))
         if beat is not None and beat != sign.beat:
-            sign.beat, sign.since = beat, now
+            sign.update(beat, now)
         return sign
 
     def _obey(self) -> None:
@@ -209,7 +197,7 @@ class Watchdog:
 
     def _store_lost(self, error: Exception) -> None:
         sign = self.signs.get(0)
-        if self.rank > 0 and sign is not None and sign.beat == "done":
+        if self.rank > 0 and sign is not None and sign.beat == DONE:
             raise SystemExit  # ends this thread only
         self.speaking.acquire()
         who = self.peers.get(0) if self.rank else None
@@ -232,7 +220,7 @@ class Watchdog:
         return self.store.get(key(name)).decode() if self.store.check([key(name)]) else None
 
     def _all_done(self) -> bool:
-        return all(self._read(f"beat/{rank}") == "done" for rank in range(1, self.size))
+        return all(self._read(f"beat/{rank}") == DONE for rank in range(1, self.size))
 
     # The end
 

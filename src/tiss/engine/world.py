@@ -21,6 +21,7 @@ from torch.distributed.fsdp import FSDPModule
 from tiss.config import TrainConfig
 from tiss.engine.watchdog import Watchdog
 from tiss.errors import TissError, suggest
+from tiss.files import doing
 from tiss.models.syncbn import convert_sync_batch_norm
 
 # the watchdog finds processes that are gone; this is for those that wait while one reads or writes for long
@@ -97,14 +98,16 @@ class World:
             self._watchdog = None
 
     def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
+        with doing("wait"):
+            self.accelerator.wait_for_everyone()
 
     def union(self, items: list[str]) -> list[str]:
         """What any of the processes holds, sorted."""
         lists: list[list[str]] = [items]
         if self.size > 1:
             lists = [[] for _ in range(self.size)]
-            dist.all_gather_object(lists, items)
+            with doing("wait"):
+                dist.all_gather_object(lists, items)
         return sorted({item for part in lists for item in part})
 
     def share_of(self, batch: int, accumulate: int) -> int:

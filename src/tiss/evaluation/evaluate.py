@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tiss.data.base import Batch
 from tiss.evaluation.confusion import confusion_matrix, sum_over_processes
+from tiss.files import doing, mark
 from tiss.losses import upsampled_argmax
 from tiss.models.model import choose_labels
 
@@ -36,9 +37,11 @@ def evaluate(
         for batch in loader:
             batch = batch.to(device)
             total += confusion_matrix(predict_batch(model, batch), batch.label, classes)
+            mark("evaluate", routine="test")
             if progress is not None:
                 progress(len(batch.ids))
-    return sum_over_processes(total).cpu()
+    with doing("wait"):
+        return sum_over_processes(total).cpu()
 
 
 def predict_batch(model: Any, batch: Batch) -> Tensor:

@@ -7,7 +7,6 @@ from tiss.files.atomic import (
     atomic_folder,
     clean_strays,
     make_folder,
-    mark,
     recover,
     sync_file,
     truncate_to,
@@ -15,6 +14,7 @@ from tiss.files.atomic import (
     write_json,
     write_text,
 )
+from tiss.files.phase import doing, mark
 from tiss.files.reading import inside, open_regular, read_bytes, read_json, read_text, read_yaml
 from tiss.files.tensors import read_tensors, tensor_metadata, tensor_shapes, write_tensors
 
@@ -22,6 +22,7 @@ __all__ = [
     "append_line",
     "atomic_folder",
     "clean_strays",
+    "doing",
     "inside",
     "make_folder",
     "mark",

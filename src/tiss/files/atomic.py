@@ -27,17 +27,6 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def mark(phase: str) -> None:
-    """Adds the phase of a run to the file `$TISS_PHASE_FILE`, if set: for tests that kill the run there."""
-    path = os.environ.get("TISS_PHASE_FILE")
-    if path:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            os.write(descriptor, f"{phase}\n".encode())
-        finally:
-            os.close(descriptor)
-
-
 @contextmanager
 def explained(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turns what the system says about writing `path` into one line with a remedy."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tiss.config import ModelConfig, from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
+from tiss.files import doing
 from tiss.models.build import resolve
 from tiss.models.contract import Need, Output
 from tiss.models.decoder import DECODERS
@@ -156,5 +157,6 @@ def check_pair(settings: Any, config: ModelConfig) -> None:
 def all_sum(tensor: Tensor) -> Tensor:
     """The sum over all processes (the tensor itself where there is one process)."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(tensor)
+        with doing("wait"):
+            torch.distributed.all_reduce(tensor)
     return tensor

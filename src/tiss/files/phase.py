@@ -1,0 +1,86 @@
+"""What a process is doing: for tests that kill it there, and for other processes that wait for it.
+
+The watchdog of a run of several processes sends this along with its sign of life. A process that waits for others
+(or may do so, within an update) is never at fault. One that does something else is expected to be done with it in
+time: soon, where it is one of many alike, and before the others lose patience anyway, where it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+STALL_TIMEOUT = 45.0  # seconds that one of many like things may take, at the least
+CHECKPOINT_TIMEOUT = 300.0  # the same for checkpoints: a busy disk can keep a file's sync waiting for long
+PATIENCE = 1500.0  # seconds for all other things; collectives give up after 1800 and name nobody
+TIMES = 10  # so many times as long as the longest before may it take
+LEARNT = 5  # so often must it have been done before one knows how long it takes
+WAITING = ("wait", "train")  # an update computes or waits: seen from outside, that is the same
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is being done, the number of things done before it, and how long it may take (None: as it likes)."""
+
+    name: str
+    count: int
+    patience: float | None
+
+
+class Progress:
+    """Follows the phases of this process; read by another thread, so `now` is replaced in one go."""
+
+    def __init__(self) -> None:
+        self.now = Phase("start", 0, PATIENCE)
+        self.since = time.monotonic()
+        self.routine: str | None = None
+        self.longest: dict[str, float] = {}
+        self.times: dict[str, int] = {}
+
+    def enter(self, name: str, routine: str | None = None) -> None:
+        """Begins `name`; `routine` says of which kind it is, where there are many alike."""
+        moment = time.monotonic()
+        if self.routine:
+            self.longest[self.routine] = max(self.longest.get(self.routine, 0.0), moment - self.since)
+            self.times[self.routine] = self.times.get(self.routine, 0) + 1
+        self.since, self.routine = moment, routine
+        self.now = Phase(name, self.now.count + 1, self._patience(name, routine))
+
+    def _patience(self, name: str, routine: str | None) -> float | None:
+        if name in WAITING:
+            return None
+        if routine is None or self.times.get(routine, 0) < LEARNT:
+            return PATIENCE
+        least = float(os.environ.get("TISS_STALL_TIMEOUT", STALL_TIMEOUT))
+        if name == "checkpoint":
+            least = max(least, CHECKPOINT_TIMEOUT)
+        return max(least, TIMES * self.longest[routine])
+
+
+progress = Progress()
+
+
+def mark(phase: str, routine: str | None = None) -> None:
+    """Says what this process does from here on, also in the file `$TISS_PHASE_FILE`, if set, for tests."""
+    progress.enter(phase, routine)
+    path = os.environ.get("TISS_PHASE_FILE")
+    if path:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.write(descriptor, f"{phase}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def doing(name: str) -> Iterator[None]:
+    """Something short between two marks, such as `wait` for other processes."""
+    before = progress.now.name
+    progress.enter(name)
+    try:
+        yield
+    finally:
+        progress.enter(before)
