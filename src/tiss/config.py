@@ -105,7 +105,9 @@ class TrainConfig:
     )
     workers: int | None = setting(None, "loader processes (None: by the machine)")
     fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
-    compile: Literal["auto", "on", "off"] = setting("auto", "compile the model (auto: on a GPU)")
+    compile: Literal["auto", "on", "off"] = setting(
+        "auto", "compile the model (auto: transformers on a GPU; on: also what takes long to compile)"
+    )
     checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
     shard: bool = setting(
         False, "spread weights, gradients and optimiser state over the processes (FSDP; for large encoders)"

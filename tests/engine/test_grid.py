@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tiss.cli.run import config_from, run_flags
 from tiss.config import to_mapping
 from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
+from tiss.engine.run import run_experiment
 from tiss.errors import TissError
 
 
@@ -109,3 +111,18 @@ def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pyt
     capsys.readouterr()
     assert main(["grid", "15-1"]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict, tmp_path: Path):
+    """It takes its statistics from a look at the pictures, and they are those of a run of its own."""
+    table = {**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}, {"method": "recall"}]}
+    table["defaults"] = {**table["defaults"], "train": {**table["defaults"]["train"], "step_lr": 1e-3}}
+    cells = plan(table)
+    assert cells[0].base == cells[1].base is not None
+    grid = tmp_path / "grid"
+    assert set(work(cells, grid, Reporter()).values()) == {"done"}
+    alone = replace(cells[1].config, out=str(tmp_path / "alone"))
+    run_experiment(alone, reporter=Reporter())
+    for name in ("model.safetensors", "method.safetensors"):
+        shared = (cells[1].folder(grid) / "step-1" / name).read_bytes()
+        assert shared == (tmp_path / "alone" / "step-1" / name).read_bytes(), name

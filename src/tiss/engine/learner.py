@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
 from tiss.engine.compilation import make_fast
 from tiss.engine.journal import Journal
-from tiss.engine.loop import StepTraining, train_step
+from tiss.engine.loop import StepTraining, end_step, train_step
 from tiss.engine.prediction import Prediction, predict_image
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import resolve
@@ -95,9 +97,27 @@ class Learner:
         self.model.to(self.world.device)
         self.model.encoder.checkpointing = self.config.train.checkpointing
         make_fast(self.model, self.config.train, self.world)
+        with self._training(step, teacher, journal) as training:
+            seconds = train_step(training)
+            self.skipped["train"] = self.world.union(training.loader.skipped)
+            return seconds
+
+    def look(self, step: Step) -> None:
+        """Lets the method take from a step's pictures what it keeps, where another method trained the step."""
+        assert self.model is not None and self.method is not None
+        if type(self.method).end is not Method.end:
+            self.model.to(self.world.device)
+            with self._training(step, None, Journal()) as training:
+                end_step(training)
+
+    @contextmanager
+    def _training(
+        self, step: Step, teacher: SegmentationModel | None, journal: Journal
+    ) -> Iterator[StepTraining]:
+        assert self.model is not None and self.method is not None
         loader = self.train_loader(step)
         try:
-            training = StepTraining(
+            yield StepTraining(
                 self.config,
                 self.world,
                 self.model,
@@ -108,9 +128,6 @@ class Learner:
                 journal,
                 self.reporter,
             )
-            seconds = train_step(training)
-            self.skipped["train"] = self.world.union(loader.skipped)
-            return seconds
         finally:
             loader.close()
 

@@ -36,9 +36,14 @@ def train_step(training: StepTraining) -> float:
     start = time.monotonic() - position.train_seconds
     with spread(training) as spreading:
         _train(spreading, position, start)
+    end_step(training)
+    return time.monotonic() - start
+
+
+def end_step(training: StepTraining) -> None:
+    """Lets the method take from the step's pictures what it keeps of them."""
     with looking(training):
         training.method.end(training.step, training.model, _look(training))
-    return time.monotonic() - start
 
 
 def _train(training: StepTraining, position: Position, start: float) -> None:

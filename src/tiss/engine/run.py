@@ -28,7 +28,7 @@ from tiss.files import (
     write_tensors,
     write_text,
 )
-from tiss.methods.base import METHODS, check_pair
+from tiss.methods.base import METHODS, Method, check_pair
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Scenario, Step, load_scenario
 
@@ -57,14 +57,22 @@ class Run:
 
 
 def run_experiment(
-    config: RunConfig, *, resume: bool = False, reporter: Reporter | None = None, steps: int | None = None
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    steps: int | None = None,
+    scenario: Scenario | None = None,
 ) -> dict[str, Any]:
     """Does one experiment and returns its results; with `resume`, goes on from the last checkpoint.
 
-    `steps` stops after so many of the scenario's steps, to go on another time.
+    `steps` stops after so many of the scenario's steps, to go on another time. `scenario` is the one that
+    `config` asks for, where it is open already.
     """
     reporter = reporter or TerminalReporter()
-    config, scenario = open_scenario(config)
+    if scenario is None:
+        config, scenario = open_scenario(config)
+    config = resolve(config, scenario.dataset)
     folder = Path(config.out or default_folder(config))
     check_folder(folder, config, resume)
     learner = Learner(config=config, reporter=reporter, folder=folder)
@@ -136,7 +144,12 @@ def _finish_step(
     matrix = learner.confusion(step.test)
     mark("checkpoint")
     if learner.world.is_main:
-        record = {"step": step.index, "eval_size": learner.config.eval.size, "scenario": str(scenario)}
+        record = {
+            "step": step.index,
+            "method": learner.config.method.name,
+            "eval_size": learner.config.eval.size,
+            "scenario": str(scenario),
+        }
         with atomic_folder(step_folder(folder, step.index)) as temporary:
             learner.model.save_pretrained(temporary, record)
             save_confusion(temporary, matrix)
@@ -198,8 +211,16 @@ def load_base(source: Path, step: Step, learner: Learner) -> SegmentationModel:
             f"{learner.method.head}"
         )
     learner.method.begin(step, model, learner.config.seed)
-    _load_method_state(learner, folder)
+    if (folder / "method.safetensors").exists() and _related(model.record.get("method"), learner.method):
+        _load_method_state(learner, folder)
+    else:
+        learner.look(step)
     return model
+
+
+def _related(name: str | None, method: Method) -> bool:
+    """Whether what a method of this name kept means something to `method`; folders made elsewhere have no name."""
+    return name is None or METHODS.get(name).load_state is type(method).load_state
 
 
 def open_scenario(config: RunConfig, dataset: Dataset | None = None) -> tuple[RunConfig, Scenario]:

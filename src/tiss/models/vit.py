@@ -168,7 +168,13 @@ class PatchEmbedding(nn.Module):
         self.proj = nn.Conv2d(3, channels, patch, patch)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.proj(images).flatten(2).transpose(1, 2)
+        if not images.is_cuda:
+            return self.proj(images).flatten(2).transpose(1, 2)
+        # cuDNN has no fast kernel for this convolution: cut out the patches, and it is one matrix product
+        count, (side, _) = len(images), self.proj.kernel_size
+        cut = images.unflatten(3, (-1, side)).unflatten(2, (-1, side))  # N × 3 × h × side × w × side
+        patches = cut.permute(0, 2, 4, 1, 3, 5).reshape(count, -1, 3 * side * side)
+        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
 
 
 def resize_positions(positions: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
