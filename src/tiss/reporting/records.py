@@ -38,7 +38,7 @@ def collect(runs: Iterable[Path], out: Path) -> tuple[list[Path], list[str]]:
             continue
         make_folder(out)
         path = free_path(out, record)
-        write_text(path, to_text(record))
+        write_text(path, to_text({**record, "name": path.stem}))
         written.append(path)
     return written, left_out
 

@@ -1,0 +1,156 @@
+"""The pages about our figures say what results/ says, and decide claims by their rule."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.results.claims_page import claims_page
+from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide, spearman
+from tools.results.page import results_page
+from tools.results.pages import make_pages
+from tools.results.readme import readme
+
+from tests.docs.pages import ROOT
+from tests.reporting.fakes import folder, results
+from tiss.errors import TissError
+from tiss.reporting.records import collect
+from tiss.reporting.runs import Value
+from tiss.reporting.similarity import MethodSimilarity, Similarities, StepSimilarity
+
+
+def test_pages_are_up_to_date_with_the_kept_runs() -> None:
+    texts, figures = make_pages(ROOT)
+    old = [str(path) for path, text in texts.items() if (ROOT / path).read_text(encoding="utf-8") != text]
+    assert not old, f"python -m tools.results has to be run again: {', '.join(old)}"
+    assert [str(path) for path in figures if not (ROOT / path).is_file()] == []
+
+
+def test_kept_files_are_small_and_name_no_folder_of_a_machine() -> None:
+    for path in (ROOT / "results").rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert len(text) < 40_000, path
+        assert not [word for word in ("/work", "/home", "/root", "/tmp") if word in text], path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with runs on a task of three steps, called VOC, with a transformer and a CNN."""
+    (tmp_path / "README.md").write_text("# x\n<!-- results: voc -->\nold\n<!-- /results -->\nend\n")
+    (tmp_path / "results" / "bench").mkdir(parents=True)
+    shutil.copy(ROOT / "results" / "bench" / "step-h200.json", tmp_path / "results" / "bench")
+    return tmp_path
+
+
+def keep(root: Path, methods: str, seeds: int = 3, **others: Any) -> None:
+    runs = root / "runs"
+    shutil.rmtree(runs, ignore_errors=True)
+    runs.mkdir()
+    for method in methods.split():
+        for seed in range(seeds):
+            values = results(method, seed, data="voc", task="15-1", **others)
+            path = folder(runs, values)
+            config = (path / "config.yaml").read_text()
+            (path / "config.yaml").write_text(
+                config + "data: {name: voc, root: /there/VOCdevkit, crop: 448}\n"
+            )
+            path.rename(runs / f"voc-{values['encoder']}-{method}-seed{seed}")
+    _, left_out = collect(sorted(runs.iterdir()), root / "results" / "voc")
+    assert not left_out
+    (root / "results" / "voc" / "about.json").write_text('{"title": "VOC", "side": 256}')
+
+
+def test_a_table_for_each_architecture_with_size_share_and_command(root: Path) -> None:
+    keep(root, "ft mib offline", encoder="vit_small_patch16_384")
+    keep(root, "mib", 1, encoder="resnet50", decoder="deeplabv3")
+    text, figures = results_page(root)
+    assert "## VOC 15-1 overlapped, vit_small_patch16_384 with linear" in text
+    assert "## VOC 15-1 overlapped, resnet50 with deeplabv3" in text
+    assert text.count("pictures of 256 px, enlarged to 448") == 2
+    assert "`tiss run --method mib --data voc --data.root VOCdevkit --data.crop 448" in text
+    assert "(and `--seed` 1, 2)" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| MiB | 3 |")]
+    assert 0.8 < float(row.split("|")[-2]) < 1  # of offline
+    (alone,) = [line for line in text.splitlines() if line.startswith("| MiB | 1 |")]
+    assert "±" not in alone
+    assert len(figures) == 3  # curves of both, and the speed of a step
+
+
+def test_claims_are_decided_by_the_spread(root: Path) -> None:
+    keep(root, "ft mib mib+cd offline", encoder="vit_small_patch16_384")
+    text = claims_page(root)
+    lines = [line for line in text.splitlines() if line.startswith("| ") and line.endswith("|")]
+    verdicts = {int(line.split("|")[1]): line.split("|")[3].strip() for line in lines if line[2].isdigit()}
+    assert verdicts[1] == "**holds**"
+    assert verdicts[2] == "not measured yet"
+    assert verdicts[8] == "**does not hold** (within the spread)"
+    assert "`voc-vit_small_patch16_384-ft-seed0` and 1, 2" in text
+    assert "256 px, enlarged to 448" in text
+
+
+def test_one_seed_decides_nothing(root: Path) -> None:
+    keep(root, "ft mib", 1)
+    assert "| undecided: one seed |" in claims_page(root)
+
+
+def test_held_out_scores_decide_nothing(root: Path) -> None:
+    keep(root, "ft mib", holdout=0.2)
+    assert "holds" not in claims_page(root).partition("| | claim")[2]
+
+
+def test_a_transformer_is_compared_with_a_cnn_by_what_it_keeps(root: Path) -> None:
+    keep(root, "mib offline", encoder="vit_small_patch16_384")
+    keep(root, "ft mib offline", encoder="resnet50", decoder="deeplabv3")
+    text = claims_page(root)
+    assert "old as a share of offline: MiB vit_small_patch16_384 0." in text
+
+
+def test_similarities_are_drawn_and_asked(root: Path) -> None:
+    methods = []
+    for index, name in enumerate(("ft", "lwf", "mib", "tiss")):
+        near, score = 0.5 + index / 10, 10.0 + 20 * index
+        step = StepSimilarity(1, (near, 1 - near), (0.2, 0.1 + index / 10), score, score)
+        methods.append(MethodSimilarity(name.upper(), name, "vit", 0, (step,)))
+    measured = Similarities("voc", "15-1", "overlapped", "paper", 0.0, 500, "with_background", tuple(methods))
+    (root / "results" / "voc").mkdir()
+    (root / "results" / "voc" / "similarity.json").write_text(json.dumps(measured.to_json()))
+    lines = claims_page(root).splitlines()
+    assert any(line.startswith("| 15 |") and line.endswith("**holds** |") for line in lines)
+    assert any(line.startswith("| 16 |") and line.endswith("**holds** |") for line in lines)
+    assert any(line.startswith("| 17 |") and "does not hold" in line for line in lines)
+    assert any(line.startswith("| 18 |") and "the reverse" in line for line in lines)
+    text, figures = results_page(root)
+    assert "over 500 test pictures" in text
+    assert any(path.name.endswith("similarity.png") for path in figures)
+
+
+def test_readme_carries_the_headline_or_says_that_it_waits(root: Path) -> None:
+    text = readme(root)
+    assert "under way" in text
+    assert text.startswith("# x\n") and text.endswith("\nend\n")
+    keep(root, "ft mib", encoder="vit_small_patch16_384")
+    text = readme(root)
+    assert "| MiB | 3 |" in text
+    assert "old\n<!--" not in text
+    (root / "README.md").write_text("<!-- results: vox -->\n<!-- /results -->\n")
+    with pytest.raises(TissError, match="vox"):
+        readme(root)
+
+
+def test_the_rule() -> None:
+    def value(mean: float, deviation: float | None) -> Value:
+        return Value(mean, deviation, 3 if deviation else 1)
+
+    assert decide(value(60, 1.0), value(57.9, 0.1)) == HOLDS
+    assert decide(value(60, 0.1), value(58.1, 1.0)) == NOT
+    assert decide(value(55, 1.0), value(58, 1.0)) == REVERSE
+    assert decide(value(60, None), value(10, 1.0)) == OPEN
+
+
+def test_rank_correlation() -> None:
+    assert spearman([1, 2, 3], [2, 4, 9]) == 1
+    assert spearman([1, 2, 3], [3, 2, 1]) == -1
+    assert spearman([1, 1, 1], [3, 2, 1]) == 0

@@ -1,0 +1,1 @@
+"""The pages about our own figures, made from results/ and nothing else."""

@@ -1,0 +1,78 @@
+"""docs/claims.md: the paper's claims beside our figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.results.claims import CLAIMS, Claim
+from tools.results.compare import HOLDS, OPEN, STRONG, Finding
+from tools.results.kept import Block, blocks, similarities
+from tools.results.page import MADE
+
+MISSING = "not measured yet"
+INTRODUCTION = f"""
+# The paper's claims, and what our runs say
+
+Each claim of the paper's text in our words, its own figures, and ours. One rule decides: **A is above B when the means
+differ by more than twice the larger of the two sample deviations over seeds.** If so, and in the claimed direction, the
+claim *holds* there; if the difference is smaller, or goes the other way, it *does not hold*. One seed decides nothing.
+Similarities are measured on one seed a method; there a claim holds when methods rank by similarity as they rank by mIoU
+after the last step (rank correlation at least {STRONG:g}, over four methods or more). Means are with the background.
+Only runs scored on the test set count, each method with its default settings. Runs and settings: [results](results.md).
+"""
+
+
+def claims_page(root: Path) -> str:
+    """The text of docs/claims.md."""
+    kept, measured = blocks(root / "results"), similarities(root / "results")
+    answers = [(claim, list(claim.ask(kept, measured))) for claim in CLAIMS]
+    lines = ["| | claim | ours |", "|---:|---|---|"]
+    parts = []
+    for number, (claim, findings) in enumerate(answers, 1):
+        lines.append(f"| {number} | {claim.text} | {summary(findings)} |")
+        parts.append(claim_section(number, claim, findings))
+    notes = source_note(kept)
+    text = "\n".join([MADE + INTRODUCTION, notes, "\n".join(lines), "", "\n\n".join(parts)])
+    return text.strip() + "\n"
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """One cell: how often a claim holds among the comparisons that our runs allow."""
+    if not findings:
+        return MISSING
+    decided = [finding for finding in findings if finding.verdict != OPEN]
+    if not decided:
+        return OPEN
+    held = sum(finding.verdict == HOLDS for finding in decided)
+    if held == len(decided):
+        return f"**{HOLDS}**" + (f" ({held} of {held})" if held > 1 else "")
+    if held == 0:
+        return f"**does not hold** ({'; '.join(dict.fromkeys(_why(finding) for finding in decided))})"
+    return f"**holds in {held} of {len(decided)}**"
+
+
+def _why(finding: Finding) -> str:
+    return finding.verdict.partition(": ")[2]
+
+
+def claim_section(number: int, claim: Claim, findings: Sequence[Finding]) -> str:
+    """The claim, the paper's figures, ours with their runs."""
+    lines = [f"## {number}. {claim.text}", "", f"Paper: {claim.paper}.", ""]
+    if not findings:
+        return "\n".join([*lines, f"Ours: {MISSING}."])
+    lines += ["| where | ours | verdict |", "|---|---|---|"]
+    lines += [f"| {one.where} | {one.figures} | {one.verdict} |" for one in findings]
+    names = sorted({name for finding in findings for name in finding.runs})
+    if names:
+        lines += ["", f"Runs: {', '.join(names)}."]
+    return "\n".join(lines)
+
+
+def source_note(kept: Sequence[Block]) -> str:
+    """How large the pictures were behind every figure of the page."""
+    sizes = {block.title: block.source for block in kept if block.experiment.data != "shapes"}
+    if not sizes:
+        return "No run on real data is kept yet.\n"
+    text = "; ".join(f"{title}: pictures of {source}" for title, source in sizes.items())
+    return f"Beside every figure of ours: {text}. The paper's: original size, crops of 512.\n"

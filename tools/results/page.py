@@ -1,0 +1,211 @@
+"""docs/results.md: a table for every architecture on every task, with the command that repeats each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tiss.evaluation.scores import percent
+from tiss.reporting.page import recipe_line
+from tiss.reporting.paper_tables import fitting_tables, paper_table
+from tiss.reporting.plots import miou_over_steps
+from tiss.reporting.records import command_of_record
+from tiss.reporting.render import to_markdown
+from tiss.reporting.runs import Experiment, Series
+from tiss.reporting.similarity import Similarities, similarity_figure
+from tiss.reporting.table import Cell, Column, Row, Table
+from tiss.reporting.tables import averages_of, class_table, step_table
+from tools.results.bench import bench_section
+from tools.results.claims import ABLATION
+from tools.results.kept import Block, benchmarks, blocks, minutes_of, similarities, speed_of
+
+IMAGES = Path("docs/images")
+LEGIBLE = 8  # methods in one figure of curves
+MADE = "<!-- made by `python -m tools.results` from results/: change nothing here by hand -->\n"
+INTRODUCTION = """
+# Results
+
+Our own figures, made from the runs in `results/` by one command, `python -m tools.results`. Each run is one JSON file
+there: scores after each step, complete settings, seed, versions, hardware, times. mIoU in %, mean ± sample deviation
+over seeds. *Old*: the classes of step 0; *new*: all classes added later. The background, b, counts as a class and with
+the old ones, except where a column says "without b". *All / offline*: `all` as a share of what the same encoder reaches
+when it is trained on all classes at once. Minutes: training of all steps, without tests. Images a second: from end to
+end, data and all, median over steps. What of the paper's claims these figures bear out: [claims](claims.md).
+"""
+Figures = dict[Path, Callable[[], Figure]]  # drawn only where they are written
+
+
+def results_page(root: Path) -> tuple[str, Figures]:
+    """The text of docs/results.md, and the figures it shows by their path from the root."""
+    figures: Figures = {}
+    found = blocks(root / "results")
+    parts = [MADE + INTRODUCTION]
+    for block in found:
+        parts += block_section(block, root, figures)
+    parts += paper_section(found)
+    for measured in similarities(root / "results"):
+        parts += similarity_section(measured, figures)
+    parts += bench_section(benchmarks(root / "results"), figures)
+    return "\n".join(part.strip() + "\n" for part in parts if part.strip()), figures
+
+
+def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
+    """One architecture on one task."""
+    experiment = block.experiment
+    parts = [f"## {block.heading}", f"Pictures: {block.source}. {machine_line(block)}"]
+    parts += [f"Settings: {line}." for line in [recipe_line(experiment.series[0])] if line]
+    parts += [to_markdown(main_table(block)), commands(block)]
+    if len(experiment.groups) > 1:
+        for kind, chosen in curves_of(experiment).items():
+            text = f"mIoU step by step, {block.source}"
+            parts.append(picture(f"{block.name}-{kind}", text, partial(miou_over_steps, chosen), figures))
+    parts += kept_pictures(block, root)
+    source = f" ({block.source})"
+    parts += [folded("Class by class" + source, to_markdown(class_table(experiment)))]
+    parts += [folded("Step by step" + source, to_markdown(step_table(experiment)))]
+    return parts
+
+
+def curves_of(experiment: Experiment) -> dict[str, Experiment]:
+    """What stands in one figure of curves: with many methods, the ablation gets one of its own."""
+    if len(experiment.series) <= LEGIBLE:
+        return {"steps": experiment}
+    added = tuple(one for one in experiment.series if one.method in ABLATION and one.method != "mib")
+    if not added:
+        return {"steps": experiment}
+    rest = tuple(one for one in experiment.series if one not in added)
+    compared = tuple(
+        one for one in experiment.series if one in added or one.method in ("mib", "tiss", "offline")
+    )
+    return {"steps": replace(experiment, series=rest), "ablation": replace(experiment, series=compared)}
+
+
+def figure_columns(block: Block) -> list[tuple[str, str, str]]:
+    """Head, part and average of each mean that is shown; new classes are the same with and without the background."""
+    averages = averages_of(block.experiment)
+    columns = [(part, part, averages[0]) for part in ("old", "new", "all")]
+    return columns + [
+        (f"{part}, without b", part, average) for average in averages[1:] for part in ("old", "all")
+    ]
+
+
+def main_table(block: Block) -> Table:
+    """Method × old, new, all, with and without the background; share of offline; time."""
+    means = figure_columns(block)
+    columns = [Column(head) for head, _, _ in means]
+    columns += [Column(name) for name in ("all / offline", "minutes", "images/s")]
+    rows = []
+    for series in block.experiment.series:
+        cells: list[Cell] = [block.last(series, part, average) for _, part, average in means]
+        minutes, speed = minutes_of(series), speed_of(series)
+        cells += [share_of_offline(block, series)]
+        cells += [None if minutes is None else f"{minutes:.1f}", None if speed is None else f"{speed:.0f}"]
+        ranked = "all" if series.first.finished and not series.at_once else None
+        rows.append(Row((series.label, str(len(series.results))), tuple(cells), ranked))
+    title = f"mIoU in % after the last step; pictures of {block.source}"
+    return Table(title, ("method", "seeds"), tuple(columns), tuple(rows)).without_empty_columns()
+
+
+def share_of_offline(block: Block, series: Series) -> str | None:
+    """`all` over offline's, to three digits."""
+    if block.offline is None or series.at_once:
+        return None
+    own, bound = block.last(series, "all"), block.last(block.offline, "all")
+    return None if own is None or bound is None else f"{own.mean / bound.mean:.3f}"
+
+
+def commands(block: Block) -> str:
+    """The command that repeats each row."""
+    lines = ["| method | repeated by |", "|---|---|"]
+    for series in block.experiment.series:
+        command = command_of_record(series.first.values)
+        others = [str(one.values["seed"]) for one in series.results[1:]]
+        more = f" (and `--seed` {', '.join(others)})" if others else ""
+        text = f"`{command.replace('|', chr(92) + '|')}`{more}" if command else "settings were not kept"
+        lines.append(f"| {series.label} | {text} |")
+    together = f"\n\nAll of them: `{block.command}`." if block.command else ""
+    return "\n".join(lines) + together
+
+
+def machine_line(block: Block) -> str:
+    """Hardware and versions, as far as the runs of a table share them."""
+    environments = [
+        one.values.get("environment") or {} for series in block.experiment.series for one in series.results
+    ]
+    devices = sorted({str(one["device"]) for one in environments if one.get("device")})
+    versions = sorted({f"tiss {one['tiss']}" for one in environments if one.get("tiss")})
+    torch = sorted({f"torch {one['packages']['torch']}" for one in environments if one.get("packages")})
+    precision = sorted({str(one["precision"]) for one in environments if one.get("precision")})
+    known = [", ".join(part) for part in (devices, precision, torch, versions) if part]
+    return f"Machine: {'; '.join(known)}." if known else ""
+
+
+def picture(name: str, text: str, draw: Callable[[], Figure], figures: Figures) -> str:
+    """A link to a figure that is written with the page."""
+    path = IMAGES / f"results-{name}.png"
+    figures[path] = draw
+    return f"![{text}](images/{path.name})"
+
+
+def kept_pictures(block: Block, root: Path) -> list[str]:
+    """Figures that need models, drawn where the runs were done and kept: predictions, features, confusion."""
+    one = block.experiment
+    found = []
+    for kind in ("predictions", "features", "confusion"):
+        for path in sorted((root / IMAGES).glob(f"{one.data}-{one.task}-{one.setup}-{kind}*.png")):
+            if block.is_transformer and not one.holdout:
+                found.append(f"![{kind}, {block.source}](images/{path.name})")
+    return found
+
+
+def folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
+
+
+def paper_section(found: Sequence[Block]) -> list[str]:
+    """The paper's tables with our rows, where they have a place; one way of averaging is never ranked with another."""
+    sources = {block.experiment.data: block.source for block in found}
+    experiments = [block.experiment for block in found]
+    names = fitting_tables(experiments)
+    if not names:
+        return []
+    parts = ["## Beside the paper's figures"]
+    size = "; ".join(sorted({sources[one.data] for one in experiments if fitting_tables([one])}))
+    parts.append(
+        f"Our rows: pictures of {size}, not the original ones. The paper's: original size, crops of 512. The paper's"
+        " rows do not share one way of averaging; the notes under each table say which is which."
+    )
+    for index, name in enumerate(names):
+        table = paper_table(name, experiments)
+        text = to_markdown(table)
+        parts.append(text if index == 0 else folded(table.title, text))
+    return parts
+
+
+def similarity_section(measured: Similarities, figures: Figures) -> list[str]:
+    """The similarity figure, drawn from its numbers."""
+    name = f"{measured.data}-{measured.task}-{measured.setup}"
+    lines = [
+        "| method | step | S+ before | S− before | S+ depth | S− depth | old | new |",
+        "|---|" + "---:|" * 7,
+    ]
+    for method in measured.methods:
+        for step in method.steps:
+            pairs = [*(step.previous or (None, None)), *step.depth]
+            cells = ["–" if value is None else f"{value:.3f}" for value in pairs]
+            cells += [percent(step.old), percent(step.new)]
+            lines.append("| " + " | ".join([method.label, str(step.step), *cells]) + " |")
+    return [
+        f"## Similarity of patch tokens, {measured.data} {measured.task} {measured.setup}",
+        f"Mean |cos| over {measured.images} test pictures without augmentation, one seed a method. *Before*: the last "
+        "layer against the last layer of the model before; *depth*: last against first layer. S+: the same patch, "
+        "S−: different patches of a picture. `tiss figure similarity RUNS` measures and draws it.",
+        picture(
+            f"{name}-similarity", "similarity against mIoU", partial(similarity_figure, measured), figures
+        ),
+        folded("The same as a table", "\n".join(lines)),
+    ]
