@@ -16,11 +16,13 @@ Times one update of an incremental step (student forward and backward, teacher f
 whatever device there is: the plain path, the fast path and the fast path without any loss, in one run, so that the
 ratios mean something. `tiss bench data` times the loaders instead.
 
-suites: step (ViT-S/16 at 512, VOC and ADE20K sizes; needs a GPU), demo (the demo's own step), small (a toy).
+suites: step (ViT-S/16 at 512, VOC and ADE20K sizes; needs a GPU), demo (the demo's own step), small (a toy), and
+memory (the largest batch of ViT-S, B and L that fits on cards of 8 to 80 GiB, from peaks measured on this GPU).
 """
 EXAMPLES = """
 tiss bench
 tiss bench --suite step --limit 790 --out bench.json
+tiss bench --suite memory --out memory.json
 tiss bench data --data voc --root VOCdevkit --crop 256
 """
 SWITCHES = {"help": "this text"}
@@ -28,7 +30,7 @@ SWITCHES = {"help": "this text"}
 
 @dataclass(frozen=True)
 class BenchOptions:
-    suite: str | None = setting(None, "step, demo or small (None: step on a GPU, demo on a CPU)")
+    suite: str | None = setting(None, "step, demo, small or memory (None: step on a GPU, demo on a CPU)")
     updates: int = setting(50, "updates that are timed for each way of doing a row")
     limit: float | None = setting(None, "TFLOP/s that the device can do at best, for the share of it")
     device: str = setting("auto", "auto, cpu, cuda or mps")
@@ -52,17 +54,22 @@ def main(arguments: list[str]) -> int:
 
 def bench_step(options: BenchOptions) -> int:
     from tiss.engine.bench import SUITES, run_suite
+    from tiss.engine.bench_memory import run_memory_suite
     from tiss.engine.progress import TerminalReporter
     from tiss.engine.world import choose_device
     from tiss.files import write_json
 
     device = choose_device(options.device)
     suite = options.suite or ("step" if device == "cuda" else "demo")
-    if suite not in SUITES:
-        raise TissError(suggest(suite, SUITES, "suite"))
     train = replace(from_mapping(TrainConfig, {"precision": options.precision}, "train"), device=device)
-    results = run_suite(SUITES[suite], train, options.updates, options.limit, TerminalReporter())
-    print_table(results)
+    if suite == "memory":
+        results = run_memory_suite(train, TerminalReporter())
+        print_memory(results)
+    elif suite in SUITES:
+        results = run_suite(SUITES[suite], train, options.updates, options.limit, TerminalReporter())
+        print_table(results)
+    else:
+        raise TissError(suggest(suite, [*SUITES, "memory"], "suite"))
     if options.out:
         write_json(Path(options.out), results)
         print(f"figures: {options.out}")
@@ -100,6 +107,31 @@ def print_table(results: dict[str, Any]) -> None:
             _number(fast["peak_gib"]),
             _number(fast["share_of_limit"]),
         )
+    Console().print(table)
+
+
+def print_memory(results: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    device = results["environment"]["device"]
+    table = Table(title=f"largest batch, measured on {device}", title_justify="left", show_edge=False)
+    cards = list(results["memory"][0]["largest_batch"])
+    columns = (
+        "encoder",
+        "classes",
+        "checkpointing",
+        "GiB fixed",
+        "GiB a picture",
+        *(f"{c} GiB" for c in cards),
+    )
+    for column in columns:
+        table.add_column(column, justify="left" if column == "encoder" else "right")
+    for row in results["memory"]:
+        batches = [str(row["largest_batch"][card]) for card in cards]
+        fixed, each = f"{row['fixed_gib']:.2f}", f"{row['gib_per_image']:.3f}"
+        kept = "yes" if row["checkpointing"] else "no"
+        table.add_row(row["encoder"], str(row["classes"]), kept, fixed, each, *batches)
     Console().print(table)
 
 
