@@ -151,3 +151,18 @@ def test_a_hub_s_name_is_no_path(tmp_path: Path) -> None:
     )
     kept = portable(replace(config, lists="~/lists"))
     assert (kept.model.pretrained, kept.data.root, kept.lists) == ("timm/vit_small", "VOCdevkit", "lists")
+
+
+def test_an_option_added_later_makes_no_other_series(tmp_path: Path) -> None:
+    runs = [full_folder(tmp_path), full_folder(tmp_path)]
+    kept, _ = collect(runs, tmp_path / "kept")
+    older = read_json(kept[0])
+    older["seed"] = older["config"]["seed"] = 2
+    del older["config"]["train"]["clip"], older["config"]["method"]["divide"]
+    older["config"]["train"] |= {"accumulate": 1}
+    newer = read_json(kept[-1])
+    newer["config"]["train"]["clip"] = None
+    write_json(tmp_path / "older.json", older)
+    write_json(tmp_path / "newer.json", newer)
+    found = load_results([tmp_path / "older.json", tmp_path / "newer.json"])
+    assert len(experiments(found)[0].series) == 1

@@ -21,7 +21,7 @@ from tiss.engine.run_folder import read_config
 from tiss.errors import TissError
 from tiss.files import make_folder, read_json, read_text, write_text
 from tiss.methods.base import settings_from
-from tiss.reporting.settings import flatten, last_name, what_was_done
+from tiss.reporting.settings import all_settings, last_name, what_was_done
 
 DIGITS = 4  # of scores in percent: far below what a change of the seed does
 HARDWARE = ("tiss", "commit", "python", "packages", "platform", "device", "processes", "threads", "precision")
@@ -203,7 +203,7 @@ def free_path(out: Path, record: Mapping[str, Any]) -> Path:
 def _same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     if not one.get("config"):
         return one.get("method") == other["method"] and one.get("seed") == other["seed"]
-    settings = [what_was_done(flatten(record["config"])) for record in (one, other)]
+    settings = [what_was_done(all_settings(record["config"])) for record in (one, other)]
     return settings[0] == settings[1] and one["seed"] == other["seed"]
 
 

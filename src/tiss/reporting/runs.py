@@ -18,7 +18,7 @@ from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
 from tiss.reporting.records import is_record
-from tiss.reporting.settings import flatten, what_was_done
+from tiss.reporting.settings import all_settings, what_was_done
 
 RunLike = str | Path | Mapping[str, Any]
 
@@ -184,7 +184,7 @@ def _load(run: RunLike) -> Result:
     if not values["steps"]:
         raise TissError(f"{path}: no step is finished yet; go on with tiss run --resume")
     if not folder.is_dir():
-        return Result(values, None, flatten(values.get("config") or {}))
+        return Result(values, None, all_settings(values["config"]) if values.get("config") else {})
     return Result(values, folder, _settings(folder / "config.yaml"))
 
 
@@ -192,7 +192,7 @@ def _settings(path: Path) -> dict[str, Any]:
     settings = read_yaml(path) if path.is_file() else {}
     if not isinstance(settings, Mapping):
         raise TissError(f"{path}: no configuration of a run; put the original back, or take the file away")
-    return flatten(settings)
+    return all_settings(settings) if settings else {}
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from tiss.config import RunConfig, from_mapping, to_mapping
 from tiss.engine.run_folder import MACHINE
+from tiss.errors import TissError
+from tiss.methods.base import settings_from
 
 PLACES = ("seed", "out", "base", "data.root", "lists", *(f"train.{name}" for name in (*MACHINE, "fused")))
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
+
+
+def all_settings(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings by dotted name, those that did not exist when it was made at their default.
+
+    So a run from before an option was added and one from after it are still seeds of one another. What this version
+    does not know, such as another's method, stays as it stands.
+    """
+    try:
+        config = from_mapping(RunConfig, mapping)
+        return flatten(to_mapping(replace(config, method=settings_from(config.method))))
+    except TissError:
+        return flatten(mapping)
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
