@@ -53,9 +53,11 @@ def record_of(run: Path) -> dict[str, Any]:
     config = read_config(run)
     base = None if config.base is None else PurePath(config.base)
     shared = (
-        base is not None and base.parent.name == "bases"
-    )  # a grid's: the same as the run's own first step
-    config = portable(replace(config, base=None) if shared else config)
+        base is not None and config.out is not None and base.parent == PurePath(config.out).parent / "bases"
+    )
+    if shared:  # a grid's: the same as the run's own first step
+        config = replace(config, base=None)
+    config = portable(config)
     times = times_of(run, base)
     head = {key: value for key, value in results.items() if key not in ("steps", "average")}
     return {
