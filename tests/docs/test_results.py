@@ -91,6 +91,29 @@ def test_claims_are_decided_by_the_spread(root: Path) -> None:
     assert "256 px, enlarged to 448" in text
 
 
+def test_a_run_done_twice_is_compared_and_counts_once(root: Path) -> None:
+    keep(root, "mib", 1)
+    again = root / "results" / "voc-again"
+    again.mkdir()
+    (path,) = (root / "results" / "voc").glob("*seed0.json")
+    values = json.loads(path.read_text())
+    values["steps"][-1]["iou"]["disc"] += 1.5
+    values["steps"][-1]["scores"]["all"]["with_background"] += 0.25
+    (again / path.name).write_text(json.dumps(values))
+    text, _ = results_page(root)
+    assert "agrees within 0.25 points" in text
+    assert "| 1.50 |" in text
+    assert text.count("## VOC 15-1") == 1
+
+
+def test_memory_is_a_table_of_cards(root: Path) -> None:
+    row = {"encoder": "vit", "checkpointing": True, "peak_gib": [2.0, 4.0], "largest_batch": {"24": 44}}
+    (root / "results" / "bench" / "memory.json").write_text(json.dumps({"memory": [row]}))
+    text, _ = results_page(root)
+    assert "batch on 24 GiB" in text
+    assert "| vit     | yes           | 2, 4" in text
+
+
 def test_one_seed_decides_nothing(root: Path) -> None:
     keep(root, "ft mib", 1)
     assert "| undecided: one seed |" in claims_page(root)

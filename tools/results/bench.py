@@ -27,7 +27,7 @@ def bench_section(
     parts = ["## Speed and memory"]
     for name in sorted(benchmarks, key=lambda name: (not name.startswith("step"), name)):
         values = benchmarks[name]
-        rows = values.get("rows") or []
+        rows = values.get("rows") or values.get("memory") or []
         if rows and all("no_loss" in row for row in rows):
             parts += step_section(name, values, figures)
         elif rows:
@@ -83,7 +83,8 @@ def where(values: Mapping[str, Any]) -> str:
     parts = [environment.get("device"), environment.get("precision")]
     parts += [f"torch {environment['packages']['torch']}"] if environment.get("packages") else []
     limit = f" The limit: {values['limit_tflops']:.0f} TFLOP/s." if values.get("limit_tflops") else ""
-    return f"{', '.join(str(part) for part in parts if part)}; `{command(environment)}`.{limit}"
+    words = command(environment)
+    return ", ".join(str(part) for part in parts if part) + (f"; `{words}`." if words else ".") + limit
 
 
 def command(environment: Mapping[str, Any]) -> str:
@@ -98,12 +99,23 @@ def plain_table(rows: Sequence[Mapping[str, Any]]) -> str:
     flat = [flatten(row) for row in rows]
     heads = list(dict.fromkeys(key for row in flat for key in row))
     lines = [[_text(row.get(head)) for head in heads] for row in flat]
-    return format_table([head.replace("_", " ") for head in heads], lines, "markdown")
+    return format_table([_head(head) for head in heads], lines, "markdown")
+
+
+def _head(key: str) -> str:
+    """A key as a column's head: `largest_batch.24` counts the pictures that fit on a card of 24 GiB."""
+    if key.startswith("largest_batch."):
+        return f"batch on {key.removeprefix('largest_batch.')} GiB"
+    return key.replace("_", " ").replace("gib", "GiB")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
     return "–" if value is None else str(value)
 
 

@@ -128,6 +128,12 @@ def best_of_all(method: str, rivals: Sequence[str], blocks: Sequence[Block], _: 
         yield from compare(block.heading, "all", Side(own.label, block.last(own, "all"), own), best)
 
 
+def above_each(method: str, rivals: Sequence[str], blocks: Sequence[Block], _: object) -> Iterator[Finding]:
+    """A method against each of its rivals, all classes."""
+    for rival in rivals:
+        yield from versus(method, rival, ("all",), True, blocks, _)
+
+
 def kept_share(block: Block, series: Series) -> Value | None:
     """Old classes after the last step as a share of offline's with the same encoder."""
     bound = None if block.offline is None else block.last(block.offline, "old")

@@ -11,12 +11,14 @@ from typing import Any
 from tiss.errors import TissError
 from tiss.files import read_json
 from tiss.reporting.runs import Experiment, Result, Series, Value, experiments, find_runs, load_results
+from tiss.reporting.settings import what_was_done
 from tiss.reporting.similarity import KIND, Similarities
 from tiss.reporting.tables import averages_of, figure
 
 TASKS = ("15-1", "15-5", "19-1")  # in this order; others after them
 SETUPS = ("overlapped", "disjoint")
 CNN = ("resnet",)
+AGAIN = "-again"  # results/voc-again: runs of results/voc, done a second time
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,8 @@ def speed_of(series: Series) -> float | None:
 
 def blocks(results: Path) -> list[Block]:
     """All tables that results/ has runs for, in the order in which a page shows them."""
-    found = [
-        block for folder in sorted(results.iterdir()) if folder.is_dir() for block in _folder_blocks(folder)
-    ]
+    folders = [path for path in sorted(results.iterdir()) if path.is_dir() and not path.name.endswith(AGAIN)]
+    found = [block for folder in folders for block in _folder_blocks(folder)]
     return sorted(found, key=_order)
 
 
@@ -155,3 +156,19 @@ def similarities(results: Path) -> list[Similarities]:
 def benchmarks(results: Path) -> dict[str, dict[str, Any]]:
     """Every benchmark by the name of its file."""
     return {path.stem: read_json(path) for path in sorted((results / "bench").glob("*.json"))}
+
+
+def repeated(results: Path) -> list[tuple[Result, Result]]:
+    """Runs that were done twice with the same settings and seed: the one in the tables, and the second."""
+    pairs = []
+    for folder in sorted(results.glob(f"*{AGAIN}")):
+        first = load_results(find_runs([folder.with_name(folder.name.removesuffix(AGAIN))]))
+        for again in load_results(find_runs([folder])):
+            pairs += [(one, again) for one in first if _identity(one) == _identity(again)]
+    return pairs
+
+
+def _identity(result: Result) -> tuple[Any, ...]:
+    values = result.values
+    places = [values[key] for key in ("data", "task", "setup", "protocol", "holdout", "method", "seed")]
+    return (*map(str, places), *sorted(map(str, what_was_done(result.settings).items())))

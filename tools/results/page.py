@@ -15,13 +15,13 @@ from tiss.reporting.paper_tables import fitting_tables, paper_table
 from tiss.reporting.plots import miou_over_steps
 from tiss.reporting.records import command_of_record
 from tiss.reporting.render import to_markdown
-from tiss.reporting.runs import Experiment, Series
+from tiss.reporting.runs import Experiment, Result, Series
 from tiss.reporting.similarity import Similarities, similarity_figure
 from tiss.reporting.table import Cell, Column, Row, Table
 from tiss.reporting.tables import averages_of, class_table, step_table
 from tools.results.bench import bench_section
 from tools.results.claims import ABLATION
-from tools.results.kept import Block, benchmarks, blocks, minutes_of, similarities, speed_of
+from tools.results.kept import Block, benchmarks, blocks, minutes_of, repeated, similarities, speed_of
 
 IMAGES = Path("docs/images")
 LEGIBLE = 8  # methods in one figure of curves
@@ -46,6 +46,7 @@ def results_page(root: Path) -> tuple[str, Figures]:
     parts = [MADE + INTRODUCTION]
     for block in found:
         parts += block_section(block, root, figures)
+    parts += repeat_section(repeated(root / "results"))
     parts += paper_section(found)
     for measured in similarities(root / "results"):
         parts += similarity_section(measured, figures)
@@ -164,6 +165,33 @@ def kept_pictures(block: Block, root: Path) -> list[str]:
 
 def folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
+
+
+def repeat_section(pairs: Sequence[tuple[Result, Result]]) -> list[str]:
+    """Runs done twice: how far the same command and seed agree."""
+    if not pairs:
+        return []
+    lines = ["| run | old | new | all | largest difference of a class |", "|---|---:|---:|---:|---:|"]
+    worst = 0.0
+    for one, again in pairs:
+        ends = [result.steps[-1] for result in (one, again)]
+        cells = [
+            " → ".join(percent(getattr(scores, part).headline) for scores in ends)
+            for part in ("old", "new", "all")
+        ]
+        gaps = [
+            abs(value - other)
+            for name, value in ends[0].iou.items()
+            if value is not None and (other := ends[1].iou.get(name)) is not None
+        ]
+        means = [scores.all.headline or 0.0 for scores in ends]
+        worst = max(worst, abs(means[0] - means[1]))
+        lines.append(f"| `{one.values.get('name')}` | {' | '.join(cells)} | {max(gaps):.2f} |")
+    return [
+        "## The same run twice",
+        f"Same settings, same seed, run again; `all` agrees within {worst:.2f} points.",
+        "\n".join(lines),
+    ]
 
 
 def paper_section(found: Sequence[Block]) -> list[str]:

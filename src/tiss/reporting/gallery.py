@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,7 +171,7 @@ def panels(gallery: Gallery, picture: int, rows: Mapping[str, Sequence[NDArray |
         for step in range(gallery.steps):
             axes[0][step + 1].set_title(f"step {step}", fontsize=8, fontweight="normal", pad=2)
         for line, (label, shown) in zip(axes, rows.items(), strict=False):
-            line[1].set_ylabel(label, fontsize=8)
+            line[1].set_ylabel(textwrap.fill(label, 20), fontsize=8 if len(label) <= 20 else 7)
             for axis, one in zip(line[1:], shown, strict=False):
                 if one is not None:
                     axis.imshow(one, interpolation="nearest")
