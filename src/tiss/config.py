@@ -96,7 +96,7 @@ class TrainConfig:
     weight_decay: float | None = setting(None, "weight decay")
     momentum: float = setting(0.9, "momentum of SGD")
     power: float = setting(0.9, "power of the polynomial decay")
-    warmup: int | None = setting(None, "iterations of linear warm-up")
+    warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step")
     clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
     device: str = setting("auto", "auto, cpu, cuda or mps")

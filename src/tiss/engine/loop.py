@@ -55,6 +55,8 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
     update = make_update(training, optimizer)
     method.train_mode(model)
     watch = LossWatch(training)
+    # a step of few pictures would be over before a warm-up meant for the first one
+    warmup = min(config.train.warmup or 0, training.iterations // 10)
     iteration = position.iteration
     title = f"step {training.step.index} · {method.name}"
     with training.reporter.bar(title, training.iterations, iteration) as bar:
@@ -63,9 +65,7 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
             mark("data", routine="epoch" if iteration > position.iteration else None)
             for batch in training.loader.epoch(epoch, start=offset):
                 mark("train")
-                factor = rate_factor(
-                    iteration, training.iterations, config.train.warmup or 0, config.train.power
-                )
+                factor = rate_factor(iteration, training.iterations, warmup, config.train.power)
                 set_rate(optimizer, factor)
                 # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
                 torch.manual_seed(seed_of(config.seed, "layers", training.step.index, iteration, world.rank))
