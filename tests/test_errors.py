@@ -27,3 +27,7 @@ def test_long_messages_keep_both_ends() -> None:
 
 def test_errors_travel_between_processes() -> None:
     assert str(pickle.loads(pickle.dumps(TissError("a\nb")))) == "a b"
+
+
+def test_escapes_do_not_make_a_message_long() -> None:
+    assert len(str(TissError("\x01" * 1900))) < 2000

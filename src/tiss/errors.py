@@ -24,12 +24,16 @@ def one_line(text: str, longest: int = 2000) -> str:
     >>> one_line("no class 'a\nb' in\x1b[2J it")
     "no class 'a b' in\\x1b[2J it"
     """
-    if len(text) > longest:
-        text = f"{text[: longest // 2]} … {text[-longest // 3 :]}"
+    text = _shortened(text, longest)
     text = " ".join(line.strip() for line in text.splitlines()).expandtabs(1)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _shortened(escaped, longest)
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 3 :]}"
 
 
 def suggest(word: str, choices: Iterable[str], what: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import tarfile
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.trust.limits import refusal
 from tiss.config import ModelConfig
@@ -125,6 +127,25 @@ def test_picture_that_promises_more_than_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(png(4000, 4000, zlib.compress(bytes(100))))
     assert "a.png: broken picture" in refusal(lambda: read_image(path))
+
+
+@pytest.mark.parametrize(("depth", "colour"), [(1, 0), (8, 2), (8, 6), (16, 0)])
+@pytest.mark.parametrize("read", [read_image, read_mask, picture_size])
+def test_tall_picture_of_a_few_bytes_is_refused_by_its_header(
+    tmp_path: Path, read: Any, depth: int, colour: int
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(9, 14_347_015, b"", depth, colour))
+    start = time.monotonic()
+    assert "far less than its 9 × 14347015 pixels" in refusal(lambda: read(path))
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16", "LA"])
+def test_an_empty_picture_packed_as_small_as_can_be_is_read(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.png"
+    Image.new(mode, (3000, 3000)).save(path, compress_level=9)
+    assert picture_size(path) == (3000, 3000)
 
 
 def test_picture_that_would_start_another_program(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ MAX_PIXELS = (
     2**27
 )  # 134 million: an RGB picture of 400 MB; more is a mistake or an attack, and is not decoded
 _SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_BITS = {"LA": 16, "RGB": 24, "RGBA": 32, "I;16": 16}  # a pixel; grey and palettes may have as little as one
 _ORIENTATION = 0x0112
 _TAIL = 65536  # bytes searched for the end marker: cameras append previews after it
 
@@ -154,7 +155,23 @@ def _open(path: ImageSource) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         image.close()
         raise TissError(f"{path}: {image.width} × {image.height} pixels are too many; cut it into tiles")
+    if image.format == "PNG" and _least_bytes(image) > _size(path):
+        image.close()
+        raise TissError(
+            f"{path}: broken picture (it holds far less than its {image.width} × {image.height} pixels); "
+            "fetch or export it again"
+        )
     return image
+
+
+def _least_bytes(image: Image.Image) -> int:
+    """What a PNG of this size takes at the least: deflate packs no more than 1032 bytes into one."""
+    bits = _BITS.get(image.mode, 1) * image.width * image.height
+    return bits // 8 // 1032
+
+
+def _size(path: ImageSource) -> int:
+    return path.getbuffer().nbytes if isinstance(path, Blob) else os.stat(path).st_size
 
 
 def _first_line(error: Exception) -> str:
