@@ -112,7 +112,7 @@ class TrainConfig:
     shard: bool = setting(
         False, "spread weights, gradients and optimiser state over the processes (FSDP; for large encoders)"
     )
-    deterministic: bool = setting(False, "deterministic GPU kernels, slower")
+    deterministic: bool = setting(False, "the same weights twice on a GPU, or an error; slower")
     save_every: int = setting(500, "iterations between checkpoints within a step")
     log_every: int = setting(20, "iterations between lines of metrics.jsonl")
     tracker: str | None = setting(None, "tensorboard, wandb, mlflow, … through accelerate")

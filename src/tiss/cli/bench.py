@@ -23,6 +23,7 @@ EXAMPLES = """
 tiss bench
 tiss bench --suite step --limit 790 --out bench.json
 tiss bench --suite memory --out memory.json
+tiss bench --deterministic true
 tiss bench data --data voc --root VOCdevkit --crop 256
 """
 SWITCHES = {"help": "this text"}
@@ -35,6 +36,7 @@ class BenchOptions:
     limit: float | None = setting(None, "TFLOP/s that the device can do at best, for the share of it")
     device: str = setting("auto", "auto, cpu, cuda or mps")
     precision: str = setting("auto", "auto, float32 or bf16")
+    deterministic: bool = setting(False, "also time the fast path with --train.deterministic true")
     out: str | None = setting(None, "file for the figures as JSON")
 
 
@@ -63,9 +65,12 @@ def bench_step(options: BenchOptions) -> int:
     suite = options.suite or ("step" if device == "cuda" else "demo")
     train = replace(from_mapping(TrainConfig, {"precision": options.precision}, "train"), device=device)
     if suite == "memory":
+        if options.deterministic:
+            raise TissError("--deterministic true: the suite memory times nothing; take step, demo or small")
         results = run_memory_suite(train, TerminalReporter())
         print_memory(results)
     elif suite in SUITES:
+        train = replace(train, deterministic=options.deterministic)
         results = run_suite(SUITES[suite], train, options.updates, options.limit, TerminalReporter())
         print_table(results)
     else:
@@ -108,6 +113,9 @@ def print_table(results: dict[str, Any]) -> None:
             _number(fast["share_of_limit"]),
         )
     Console().print(table)
+    for row in results["rows"]:
+        if "cost_of_determinism" in row:
+            print(f"{row['name']}: deterministic takes {row['cost_of_determinism']:+.1%} time")
 
 
 def print_memory(results: dict[str, Any]) -> None:

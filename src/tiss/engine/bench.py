@@ -2,15 +2,17 @@
 
 A row is a model, a batch and a number of classes. Each row is timed in three ways: the plain path (eager, logits at
 every pixel), the fast path (what `tiss run` does on this machine), and the fast path without any loss, which is what
-the encoder alone costs. All figures come from the same process, so their ratios mean something.
+the encoder alone costs. Where it is asked for, a fourth is the fast path with `--train.deterministic true`. All
+figures come from the same process, so their ratios mean something.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tiss.config import ModelConfig, RunConfig, TrainConfig
 from tiss.data.base import Batch
 from tiss.engine.compilation import make_fast
+from tiss.engine.determinism import WORKSPACE, deterministic
 from tiss.engine.environment import describe_environment
 from tiss.engine.journal import Journal
 from tiss.engine.learner import freeze_copy
@@ -38,6 +41,7 @@ from tiss.models.contract import Need, Output
 from tiss.models.model import SegmentationModel
 
 WAYS = ("plain", "fast", "no loss")
+DETERMINISTIC = "deterministic"  # a fourth way: the fast path with --train.deterministic true
 
 
 @dataclass(frozen=True)
@@ -97,18 +101,27 @@ def run_suite(
     rows: tuple[Row, ...], train: TrainConfig, updates: int, limit_tflops: float | None, reporter: Reporter
 ) -> dict[str, Any]:
     """Times every row in every way; JSON with versions, hardware and date."""
+    ways = (*WAYS, DETERMINISTIC) if train.deterministic else WAYS
+    if train.deterministic:
+        os.environ.setdefault(*WORKSPACE)  # for all ways: cuBLAS reads it once
+    train = replace(train, deterministic=False)
     world = World(train)
     results = []
     for row in rows:
         entry: dict[str, Any] = asdict(row)
         entry["gflop_per_image"] = flops_per_image(row) / 1e9
-        for way in WAYS:
+        for way in ways:
             reporter.say(f"{row.name}: {way}")
-            timing = time_row(row, way, train, world, updates, entry["gflop_per_image"], limit_tflops)
+            with deterministic(world.device) if way == DETERMINISTIC else nullcontext():
+                timing = time_row(row, way, train, world, updates, entry["gflop_per_image"], limit_tflops)
             entry[way.replace(" ", "_")] = asdict(timing)
         entry["speedup"] = entry["plain"]["milliseconds"] / entry["fast"]["milliseconds"]
         entry["of_no_loss"] = entry["no_loss"]["milliseconds"] / entry["fast"]["milliseconds"]
         entry["loss_share"] = 1 - entry["of_no_loss"]
+        if DETERMINISTIC in ways:
+            entry["cost_of_determinism"] = (
+                entry[DETERMINISTIC]["milliseconds"] / entry["fast"]["milliseconds"] - 1
+            )
         results.append(entry)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     return {

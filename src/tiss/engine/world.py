@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +18,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import FSDPModule
 
 from tiss.config import TrainConfig
+from tiss.engine.determinism import make_deterministic, refusals_explained
 from tiss.engine.watchdog import Watchdog
 from tiss.errors import TissError, suggest
 from tiss.files import doing
@@ -35,6 +35,8 @@ class World:
         """`folder` is where trackers that write files put them."""
         device = choose_device(train.device)
         check_tracker(train.tracker)
+        if train.deterministic:
+            make_deterministic(device)
         bf16 = train.precision == "bf16" or (train.precision == "auto" and device == "cuda")
         # accelerate keeps one state a process; a second run with another precision needs a new one
         AcceleratorState._reset_state(reset_partial_state=False)
@@ -53,9 +55,6 @@ class World:
         if self.device.type == "cuda":
             # float32 products outside the models (contrast, POD) may use the matrix units, as the models do
             torch.set_float32_matmul_precision("high")
-        if train.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True, warn_only=True)
 
     @property
     def is_main(self) -> bool:
@@ -78,12 +77,14 @@ class World:
     def together(self) -> Iterator[None]:
         """All processes or none: what goes wrong in one of them within this block ends the others too."""
         if self.size == 1 or self._watchdog is not None:
-            yield
+            with refusals_explained():
+                yield
             return
         self._watchdog = watchdog = Watchdog(_get_default_store(), self.rank, self.size)
         watchdog.start()
         try:
-            yield
+            with refusals_explained():
+                yield
         except TissError as error:
             watchdog.fail(str(error))
             error.reported = self.rank > 0
