@@ -1,11 +1,14 @@
 # make demo | test | test-all | lint: each makes .venv first, installs through constraints.txt, nothing else needed.
-# test-all: the long tests, on top of those of make test.
+# test-all: the long tests, on top of those of make test. test-lowest: the tests of make test with the lowest versions
+# that pyproject.toml allows. audit: known weaknesses of what is installed; needs the network. build: sdist and wheel.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint clean
+LOWEST = $(VENV)-lowest
+
+.PHONY: demo test test-all test-lowest lint audit build clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -28,10 +31,27 @@ test: $(VENV)/.tested
 test-all: $(VENV)/.tested
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not gpu"
 
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) -m tools.lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt torch==2.13.0
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt -e '.[test]'
+	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile -m "not slow and not gpu"
+
+audit: $(VENV)/.installed
+	$(INSTALL) pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu//' > $(VENV)/pins.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip -r $(VENV)/pins.txt
+
+build: $(BIN)/python
+	$(INSTALL) build
+	rm -rf dist
+	$(BIN)/python -m build
+
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(LOWEST) build dist src/*.egg-info

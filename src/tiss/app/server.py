@@ -113,10 +113,10 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
     last = len(stations) - 1
     everything = list(dict.fromkeys(name for names in stations.classes for name in names[1:]))
 
-    def update(path: str | None, step: float, shown: list[str], beside: bool) -> tuple[Any, Any]:
+    def update(path: str | None, step: float, shown: list[str], beside: bool) -> tuple[str, str]:
         number = min(last, max(0, int(step)))
         if path is None:
-            return gradio.update(value=EMPTY), gradio.update(value="", visible=False)
+            return EMPTY, ""
         try:
             image = read_upload(path)
         except TissError as error:
@@ -128,8 +128,7 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
             mask = stations.mask(place, image, key)
             return view(stations.title(place), pixels, mask, stations.classes[place], shown)
 
-        old = beside and number > 0
-        return at(number), gradio.update(value=at(number - 1) if old else "", visible=old)
+        return at(number), at(number - 1) if beside and number > 0 else ""
 
     with gradio.Blocks(title="tiss", analytics_enabled=False, delete_cache=(600, 600)) as page:
         gradio.Markdown(f"# {folder.resolve().name}\n{len(stations)} step(s), {len(everything)} classes")
@@ -150,7 +149,7 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
                 )
                 shown = gradio.CheckboxGroup(everything, value=everything, label="classes", elem_id="classes")
             with gradio.Column(scale=2), gradio.Row():
-                before = gradio.HTML("", visible=False, elem_id="before")
+                before = gradio.HTML("", elem_id="before")
                 now = gradio.HTML(EMPTY, elem_id="now")
         with gradio.Tab("Run"):
             gradio.HTML(run_html(folder) or history_html(stations.records[-1]), elem_id="run")

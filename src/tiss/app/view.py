@@ -33,6 +33,7 @@ const inside = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
 name.textContent = inside ? box.names[box.pixels.getImageData(x, y, 1, 1).data[0]] : '';
 """
 STYLE = """
+#before:not(:has(figure)){display:none}
 .tiss-view{margin:0;position:relative}.tiss-view img.shown{width:100%;display:block;image-rendering:auto}
 .tiss-view img.index{display:none}.tiss-view .name{min-height:1.6em;font-weight:600}
 .tiss-legend{display:flex;flex-wrap:wrap;gap:.2rem .9rem;padding:0;margin:.3rem 0;list-style:none}
