@@ -31,6 +31,7 @@ class Block:
     title: str  # of the data set
     side: int | None  # shorter side of the source pictures
     command: str | None  # makes all of these runs at once, where there is such a command
+    note: str | None  # what a reader must know about them
 
     @property
     def name(self) -> str:
@@ -137,6 +138,7 @@ def _folder_blocks(folder: Path) -> Iterator[Block]:
                 about.get("title", experiment.data),
                 about.get("side"),
                 about.get("command"),
+                about.get("note"),
             )
 
 

@@ -58,6 +58,7 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
     """One architecture on one task."""
     experiment = block.experiment
     parts = [f"## {block.heading}", f"Pictures: {block.source}. {machine_line(block)}"]
+    parts += [block.note] if block.note else []
     parts += [f"Settings: {line}." for line in [recipe_line(experiment.series[0])] if line]
     parts += [to_markdown(main_table(block)), commands(block)]
     if len(experiment.groups) > 1:

@@ -22,7 +22,10 @@ from tiss.errors import TissError
 
 ENCODERS = ("vit_small_patch16_384", "vit_base_patch16_384", "vit_large_patch16_384")
 CLASSES = ((16, 5), (101, 50))  # old and new channels: VOC's 21, ADE20K's 151
-BATCHES = (2, 6)
+BATCHES = (
+    (8, 24),
+    (2, 6),
+)  # the second where the first do not fit here: few pictures, and activations may not be the peak
 CARDS = (8, 16, 24, 80)  # GiB
 RESERVE = 1.0  # GiB of a card that CUDA itself and gaps between blocks take
 GIB = 2**30
@@ -47,15 +50,26 @@ def run_memory_suite(
                 }
                 reporter.say(", ".join(f"{key} {value}" for key, value in entry.items()))
                 setting = replace(train, checkpointing=checkpointing)
-                peaks = [peak(Row("", encoder, size, batch, old, new), setting, world) for batch in BATCHES]
-                rows.append({**entry, **fits(*peaks)})
+                rows.append({**entry, **measure(Row("", encoder, size, 0, old, new), setting, world)})
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": describe_environment(world),
-        "batches": BATCHES,
         "reserve_gib": RESERVE,
         "memory": rows,
     }
+
+
+def measure(row: Row, train: TrainConfig, world: World) -> dict[str, Any]:
+    """Peaks at two batches, the larger pair that fits on this card, and what follows from them."""
+    for pair in BATCHES:
+        try:
+            small, large = (peak(replace(row, batch=batch), train, world) for batch in pair)
+        except torch.OutOfMemoryError:
+            continue
+        return fits(pair, (small, large))
+    raise TissError(
+        f"--suite memory: {row.encoder} does not fit on this card, not even a batch of {BATCHES[-1][1]}"
+    )
 
 
 def peak(row: Row, train: TrainConfig, world: World) -> float:
@@ -70,13 +84,19 @@ def peak(row: Row, train: TrainConfig, world: World) -> float:
     return torch.cuda.max_memory_allocated(world.device) / GIB
 
 
-def fits(small: float, large: float) -> dict[str, Any]:
+def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]:
     """What two peaks say: the fixed part, that of a picture, and the largest batch for each card.
 
-    >>> fits(2.0, 4.0)["largest_batch"]
+    >>> fits((2, 6), (2.0, 4.0))["largest_batch"]
     {'8': 12, '16': 28, '24': 44, '80': 156}
     """
-    each = (large - small) / (BATCHES[1] - BATCHES[0])
-    fixed = small - each * BATCHES[0]
+    each = (peaks[1] - peaks[0]) / (batches[1] - batches[0])
+    fixed = peaks[0] - each * batches[0]
     largest = {str(card): max(0, int((card - RESERVE - fixed) / each + 1e-9)) for card in CARDS}
-    return {"peak_gib": [small, large], "fixed_gib": fixed, "gib_per_image": each, "largest_batch": largest}
+    return {
+        "batches": list(batches),
+        "peak_gib": list(peaks),
+        "fixed_gib": fixed,
+        "gib_per_image": each,
+        "largest_batch": largest,
+    }

@@ -14,7 +14,7 @@ from tiss.losses.grouped import Pair, Task
 from tiss.models.contract import Resolution
 
 LARGEST_SIDE = 16  # of a tile, in pixels; larger cells are cut into parts
-ELEMENTS = 2048  # logits that a program's single warp holds at a time
+ELEMENTS = 1024  # logits that a program's single warp holds at a time
 
 
 @dataclass(frozen=True)

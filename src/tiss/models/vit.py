@@ -30,7 +30,7 @@ from tiss.models.vit_names import to_timm_names
 
 # SGD at 1e-2 destroys a pretrained ViT in its first updates, and even with the encoder at 3e-4 the loss rises
 # before it falls (docs/LOG.md); AdamW with a warm-up and clipped gradients leaves it whole.
-FINE_TUNED = Tuned("adamw", lr=1e-3, step_lr=1e-4, encoder_lr=0.02, weight_decay=0.01, warmup=100, clip=1.0)
+FINE_TUNED = Tuned("adamw", lr=1e-3, step_lr=2e-4, encoder_lr=0.02, weight_decay=0.01, warmup=100, clip=1.0)
 
 
 @dataclass(frozen=True)
