@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tiss.cli.flags import parse_flags
 from tiss.cli.grid import GridOptions, load_table, tables, with_options
@@ -126,3 +127,39 @@ def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict
     for name in ("model.safetensors", "method.safetensors"):
         shared = (cells[1].folder(grid) / "step-1" / name).read_bytes()
         assert shared == (tmp_path / "alone" / "step-1" / name).read_bytes(), name
+
+
+def test_runs_that_are_recorded_are_not_done_again(
+    table: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    table = {**table, "seeds": [0, 1], "axes": {}, "runs": [{"method": "ft"}, {"method": "offline"}]}
+    table["defaults"] = {**table["defaults"], "train": {**table["defaults"]["train"], "step_epochs": 1}}
+    file = tmp_path / "grid.yaml"
+    file.write_text(yaml.safe_dump({**table, "seeds": [0]}))
+    assert main(["grid", str(file), "--out", str(tmp_path / "here")]) == 0
+    assert main(["report", str(tmp_path / "here"), "--collect", str(tmp_path / "kept")]) == 0
+    table["defaults"]["train"]["step_epochs"] = (
+        2  # another run for ft, the same for offline, which has no later step
+    )
+    file.write_text(yaml.safe_dump(table))
+    capsys.readouterr()
+    assert (
+        main(
+            ["grid", str(file), "--out", str(tmp_path / "there"), "--done", str(tmp_path / "kept"), "--list"]
+        )
+        == 0
+    )
+    first, *commands = capsys.readouterr().out.splitlines()
+    assert first.startswith("1 of 4 runs")
+    assert sum("--method ft" in line for line in commands) == 2
+    assert sum("--method offline" in line and "--seed 1" in line for line in commands) == 1
+    assert len(commands) == 3
+
+
+def test_records_that_are_not_there_are_named(
+    table: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "grid.yaml"
+    file.write_text(yaml.safe_dump(table))
+    assert main(["grid", str(file), "--done", str(tmp_path / "nothing"), "--list"]) == 2
+    assert "no folder of records" in capsys.readouterr().err

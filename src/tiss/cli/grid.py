@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from tiss.cli.flags import flags_of, help_text, parse_flags, read_yaml
 from tiss.config import from_mapping, merge, setting
@@ -21,6 +22,7 @@ combinations) and `seeds`. TABLE is a table of the paper: --tables lists them.
 EXAMPLES = """
 tiss grid mine.yaml --out runs/mine
 tiss grid voc --root VOCdevkit --seeds 0,1,2 --out runs/voc
+tiss grid mine.yaml --out runs/mine --done results/mine    # on another machine: only what is not recorded yet
 tiss grid 15-1o --list
 """
 SWITCHES = {
@@ -36,6 +38,9 @@ class GridOptions:
     root: str | None = setting(None, "folder of the data set, for every run")
     seeds: tuple[int, ...] | None = setting(None, "seeds instead of the file's, with commas")
     pretrained: str | None = setting(None, "encoder weights, for every run")
+    done: str | None = setting(
+        None, "folder of records (tiss report --collect): runs that are among them are not done again"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -58,6 +63,8 @@ def main(arguments: list[str]) -> int:
     from tiss.engine.progress import TerminalReporter
 
     cells = plan(table)
+    if options.done:
+        cells = without_recorded(cells, Path(options.done))
     if "list" in given:
         print("\n".join(commands(cells, grid)))
         return 0
@@ -67,6 +74,18 @@ def main(arguments: list[str]) -> int:
     if failed:
         raise TissError(f"{len(failed)} run(s) failed: {', '.join(failed)}; see {grid}/claims/*.failed.txt")
     return 0
+
+
+def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
+    """The cells of which there is no record yet: so a grid goes on where another machine stopped."""
+    from tiss.config import to_mapping
+    from tiss.engine.recipes import resolve
+    from tiss.reporting.records import identity, recorded
+
+    known = recorded(folder)
+    left = [c for c in cells if identity(to_mapping(resolve(c.config, c.scenario.dataset))) not in known]
+    print(f"{len(cells) - len(left)} of {len(cells)} runs are in {folder} already")
+    return left
 
 
 def with_options(table: dict, options: GridOptions) -> dict:
