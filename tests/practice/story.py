@@ -10,6 +10,9 @@ from PIL import Image
 
 from tiss.data.shapes import Shapes
 
+# one colour for each class: in the drawings' own colours, so small a model learns nothing from so few
+_PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
+
 
 def write_folder(
     root: Path,
@@ -37,7 +40,10 @@ def write_folder(
     (root / "masks").mkdir()
     chosen = [index for index in range(len(images)) if np.isin(labels[index], wanted).any()][:count]
     for index in chosen:
-        Image.fromarray(images[index].transpose(1, 2, 0)).save(root / "images" / f"scene-{index:03d}.png")
+        picture = images[index].transpose(1, 2, 0).copy()
+        shown = (labels[index] > 0) & (labels[index] < 255)
+        picture[shown] = _PAINT[labels[index][shown]]
+        Image.fromarray(picture).save(root / "images" / f"scene-{index:03d}.png")
         Image.fromarray(table[labels[index]]).save(root / "masks" / f"scene-{index:03d}.png")
     if names:
         (root / "classes.txt").write_text("\n".join(["background", *names]) + "\n")
