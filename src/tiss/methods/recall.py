@@ -163,12 +163,12 @@ class Recall(Method):
         `seen` gives maps N × D × h × w and labels N × H × W.
         """
         channels = range(BACKGROUND if step.index == 0 else step.old, step.old + step.new)
-        sums: _Moments | None = None
+        assert self.model is not None, "begin() comes first"
+        device = next(self.model.parameters()).device
+        sums = _Moments(len(channels), self.model.decoder.channels, device)
         for decoded, label in seen:
-            sums = sums or _Moments(len(channels), decoded.shape[1], decoded.device)
             owner = patch_labels(label, decoded.shape[-2:], channels, self.settings.purity)
             sums.add(decoded.float().permute(0, 2, 3, 1)[owner >= 0], owner[owner >= 0])
-        assert sums is not None, "a step has pictures"
         found = dict(zip(("means", "roots", "counts"), sums.finish(), strict=True))
         for name, value in found.items():
             kept = getattr(self, name)
