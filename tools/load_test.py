@@ -244,6 +244,10 @@ def main() -> int:
         failed = failed or grows
         most = max(getattr(one, name) for one in samples)
         print(f"| {name} | {before:.1f} | {after:.1f} | {most:.1f} | {'grows' if grows else 'flat'} |")
+    fifth = max(1, len(samples) // 5)
+    parts = (samples[start : start + fifth] for start in range(0, 5 * fifth, fifth))
+    medians = (f"{statistics.median(one.megabytes for one in part):.0f}" for part in parts if part)
+    print(f"megabytes, fifth by fifth: {', '.join(medians)}")
     return 1 if failed else 0
 
 

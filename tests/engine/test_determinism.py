@@ -55,6 +55,18 @@ def test_its_cost_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_the_same_weights_twice_whatever_loads_the_data(tmp_path: Path, tiny_flags: list[str]) -> None:
+    loaders = (("workers", "0"), ("workers", "0"), ("workers", "1"), ("workers", "2"), ("memory", "1"))
+    found = set()
+    for number, (kind, workers) in enumerate(loaders):
+        out = tmp_path / str(number)
+        words = ["run", *tiny_flags, "--method", "tiss", "--train.loader", kind, "--train.workers", workers]
+        assert main([*words, "--out", str(out)]) == 0
+        names = [f"step-{step}/model.safetensors" for step in (0, 1)] + ["results.json"]
+        found.add(tuple((out / name).read_bytes() for name in names))
+    assert len(found) == 1
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_two_runs_have_the_same_weights(tmp_path: Path, tiny_flags: list[str]) -> None:
     flags = [word if word != "cpu" else "cuda" for word in tiny_flags]
