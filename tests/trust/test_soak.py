@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.soak import State, growth, soak
+from tools.soak import How, State, growth, soak
 
 
 def test_nothing_is_left_open_from_step_to_step(tmp_path: Path) -> None:
-    states = soak(3, tmp_path / "run", "workers", 1, "tiss")
+    states = soak(3, tmp_path / "run", How())
     assert [state.step for state in states] == [0, 1, 2, 3]
     after = [(state.files, state.threads, state.processes) for state in states[1:]]
     assert len(set(after)) == 1
