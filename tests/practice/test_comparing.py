@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.practice.test_learning import refused
 from tiss.cli.main import main
 from tiss.engine.prediction import predict_image
 from tiss.models import SegmentationModel
-from tiss.practice.comparison import Counter, Material
+from tiss.practice.comparison import Counter, Material, compare_models
 from tiss.practice.segment import Segmenter
 
 
@@ -101,3 +102,15 @@ def test_bad_input(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "two models and --data" in refused(["compare", *models], capsys)
     (tmp_path / "empty").mkdir()
     assert "no pictures there" in refused(["compare", *models, "--data", str(tmp_path / "empty")], capsys)
+
+
+def test_a_first_model_looks_at_each_picture_once(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    plain = Segmenter.one
+    monkeypatch.setattr(Segmenter, "one", lambda self, image: looked.append(1) or plain(self, image))
+    model = Segmenter(SegmentationModel.from_pretrained(story / "first").eval(), 32)
+    material = Material(
+        ("a", "b"), lambda _: (torch.zeros(3, 32, 32, dtype=torch.uint8), None), tuple(model.model.classes)
+    )
+    assert compare_models(model, model, material).same == 100
+    assert len(looked) == 2

@@ -152,7 +152,9 @@ def compare_models(
                 bar.advance()
                 continue
             truth = label.numpy() if label is not None else None
-            scores.append((counter.add(old.one(image).numpy(), new.one(image).numpy(), truth), name))
+            after = new.one(image).numpy()
+            before = after if old is new else old.one(image).numpy()  # a first model is compared with itself
+            scores.append((counter.add(before, after, truth), name))
             bar.advance()
     if not scores:
         raise TissError(
