@@ -71,7 +71,7 @@ def run_experiment(
     """
     reporter = reporter or TerminalReporter()
     if scenario is None:
-        config, scenario = open_scenario(config)
+        _, scenario = open_scenario(config)
     config = resolve(config, scenario.dataset)
     folder = Path(config.out or default_folder(config))
     check_folder(folder, config, resume)
@@ -220,7 +220,9 @@ def load_base(source: Path, step: Step, learner: Learner) -> SegmentationModel:
 
 def _related(name: str | None, method: Method) -> bool:
     """Whether what a method of this name kept means something to `method`; folders made elsewhere have no name."""
-    return name is None or METHODS.get(name).load_state is type(method).load_state
+    if name is None:
+        return True
+    return name in METHODS and METHODS.get(name).load_state is type(method).load_state
 
 
 def open_scenario(config: RunConfig, dataset: Dataset | None = None) -> tuple[RunConfig, Scenario]:

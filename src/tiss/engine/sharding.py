@@ -38,7 +38,7 @@ def spread(training: StepTraining) -> Iterator[StepTraining]:
     plain.to("cpu")  # its place on the device is for the shards
     sharded = shard_model(copy.deepcopy(plain).to(world.device), world.device, world.size)
     if wants_compilation(training.config.train, world):
-        compile_model(sharded)
+        compile_model(sharded, whole=training.config.train.compile == "on")
     with warnings.catch_warnings():
         # outputs are views, which only matters to operations in place on them: no loss has any
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
