@@ -37,7 +37,9 @@ def run_memory_suite(
     """Measures every encoder, number of classes and way of keeping activations; JSON with versions and hardware."""
     world = World(train)
     if world.device.type != "cuda":
-        raise TissError("--suite memory measures a GPU's memory, and torch finds no CUDA device here")
+        raise TissError(
+            "--suite memory measures a GPU's memory, and torch finds no CUDA device here: take demo"
+        )
     rows = []
     for encoder in encoders:
         for old, new in CLASSES:
