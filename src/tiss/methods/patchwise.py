@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import Batch
+from tiss.errors import TissError
 from tiss.losses import patch_contrast
 from tiss.methods.base import register_method
 from tiss.methods.mib import MiB, MiBSettings
@@ -23,6 +24,15 @@ class TISSSettings(MiBSettings):
     signed: bool = setting(False, "leave out the absolute value of the cosine")
     tau: float = setting(1.0, "temperature of the contrast (paper: 1)")
     detach: bool = setting(False, "let no gradient of L_ct reach the first layer's tokens directly")
+    ct_when: Literal["always", "base", "later"] = setting(
+        "always", "steps with L_ct: all of them, only step 0, or only the later ones"
+    )
+    ct_block: int | None = setting(
+        None, "block, counted from 0, that L_ct sets against the last (None: the first one)"
+    )
+    cd_block: int | None = setting(
+        None, "block, counted from 0, at which L_cd compares old and new model (None: the last one)"
+    )
 
 
 @register_method("tiss", "MiB + .1 · L_cd + .1 · L_ct: the paper's method")
@@ -33,27 +43,47 @@ class TISS(MiB):
     families = ("vit", "hierarchical")
     refusal = "contrasts patch tokens, which only transformers have (take --method mib or another encoder)"
 
+    def check(self, model: SegmentationModel) -> None:
+        super().check(model)
+        first, last = contrast_blocks(model)
+        for flag, end in (("ct_block", last - 1), ("cd_block", last)):
+            block = getattr(self.settings, flag)
+            if block is not None and not first <= block <= end:
+                raise TissError(
+                    f"--method.{flag} {block}: with {model.encoder.name} it takes {first} to {end}"
+                )
+
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
-        assert model.encoder.contrast_blocks is not None, "check() comes first"
-        return tuple(model.encoder.contrast_blocks)
+        """What L_ct sets against the last block, the last block, and where L_cd compares."""
+        first, last = contrast_blocks(model)
+        chosen = self.settings.ct_block, self.settings.cd_block
+        return first if chosen[0] is None else chosen[0], last, last if chosen[1] is None else chosen[1]
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
-        first, last = (tokens(f) for f in output.features)
+        first, last, compared = (tokens(f) for f in output.features)
         fused = output.resolution.fused
         how = {"signed": self.settings.signed, "tau": self.settings.tau, "fused": fused}
-        if self.settings.ct:
+        when = {"always": True, "base": teacher is None, "later": teacher is not None}
+        if self.settings.ct and when[self.settings.ct_when]:
             reference = first.detach() if self.settings.detach else first
             terms["ct"] = self.settings.ct * patch_contrast(last, reference, **how)
         if self.settings.cd and teacher is not None:
-            old_last = tokens(teacher.features[1]).detach()
-            terms["cd"] = self.settings.cd * patch_contrast(last, old_last, **how)
+            old = tokens(teacher.features[2]).detach()
+            terms["cd"] = self.settings.cd * patch_contrast(compared, old, **how)
         return terms
 
     def base_settings(self) -> dict[str, Any]:
-        if not self.settings.ct:
+        if not self.settings.ct or self.settings.ct_when == "later":
             return {}
-        return {key: getattr(self.settings, key) for key in ("ct", "signed", "tau", "detach")}
+        return {key: getattr(self.settings, key) for key in ("ct", "signed", "tau", "detach", "ct_block")}
+
+
+def contrast_blocks(model: SegmentationModel) -> tuple[int, int]:
+    """The encoder's first and last block with tokens of the same shape."""
+    assert model.encoder.contrast_blocks is not None, "check() comes first"
+    first, last = model.encoder.contrast_blocks
+    return first, last
 
 
 @dataclass(frozen=True)
