@@ -4,8 +4,8 @@ Our own method, not the paper's. After step 0 the encoder stands still, so the f
 valid; each class leaves a Gaussian of its patch features behind (a mean and a covariance, no pictures). At a later
 step the whole head is trained on the new pictures, whose background takes the old head's confident labels, and on
 features drawn from those Gaussians. A drawn background feature may belong to a class that was not known then, so
-its loss counts the new classes as background, as the unbiased losses do. Nothing but the head is trained, so an
-update is one pass through the trunk.
+its loss counts the new classes as background, as the unbiased losses do, unless `hidden` says that the old pictures
+never showed them. Nothing but the head is trained, so an update is one pass through the trunk.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class RecallSettings(Settings):
     samples: int = setting(64, "features drawn for each old class at every update")
     balance: float = setting(
         1.0, "a drawn class counts as its patches seen to this power: 0 all alike, 1 as often as seen"
+    )
+    hidden: bool = setting(
+        True, "the old pictures may show the new classes as background: drawn background may then be either"
     )
     purity: float = setting(0.6, "share of a patch's pixels that its class must have to be remembered")
 
@@ -122,10 +125,12 @@ class Recall(Method):
         with torch.autocast(device.type, enabled=False):
             logits = self.model.head(features.T[None, :, None, :])[0, :, 0].T.float()  # n × C
         log_total = torch.logsumexp(logits, dim=1)
-        new = logits[:, self.step.old :]
-        unknown_then = torch.logsumexp(torch.cat([logits[:, :1], new], dim=1), dim=1)
         chosen = logits.gather(1, label[:, None])[:, 0]
-        return (weight * (log_total - torch.where(label == BACKGROUND, unknown_then, chosen))).sum()
+        if self.settings.hidden:
+            new = logits[:, self.step.old :]
+            unknown_then = torch.logsumexp(torch.cat([logits[:, :1], new], dim=1), dim=1)
+            chosen = torch.where(label == BACKGROUND, unknown_then, chosen)
+        return (weight * (log_total - chosen)).sum()
 
     def _draw(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Features, their classes and their weights, which sum to 1."""
