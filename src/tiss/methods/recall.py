@@ -3,9 +3,7 @@
 Our own method, not the paper's. After step 0 the encoder stands still, so the features of the old classes stay
 valid; each class leaves a Gaussian of its patch features behind (a mean and a covariance, no pictures). At a later
 step the whole head is trained on the new pictures, whose background takes the old head's confident labels, and on
-features drawn from those Gaussians. A drawn background feature may belong to a class that was not known then, so
-its loss counts the new classes as background, as the unbiased losses do, unless `hidden` says that the old pictures
-never showed them. Nothing but the head is trained, so an update is one pass through the trunk.
+features drawn from those Gaussians. Nothing but the head is trained, so an update is one pass through the trunk.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class RecallSettings(Settings):
         1.0, "a drawn class counts as its patches seen to this power: 0 all alike, 1 as often as seen"
     )
     hidden: bool = setting(
-        True, "the old pictures may show the new classes as background: drawn background may then be either"
+        False, "a drawn background feature may as well be a new class, which the old pictures showed unlabelled"
     )
     purity: float = setting(0.6, "share of a patch's pixels that its class must have to be remembered")
 
