@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tiss import files
 from tiss.errors import TissError
+from tiss.files import tensors
 
 TENSORS = {
     "encoder.weight": torch.randn(3, 4),
@@ -89,10 +90,22 @@ def test_file_of_holes_larger_than_memory(tmp_path: Path) -> None:
         os.truncate(path, path.stat().st_size + size)
     except OSError:
         pytest.skip("this file system has no files of that size")
-    with pytest.raises(TissError, match=r"4,398,046,511,104 bytes of tensors, more than"):
-        files.read_tensors(path)
-    with pytest.raises(TissError, match="more than there is memory"):
-        files.read_tensors(path, max_bytes=1 << 50)
+    for limit in (None, 1 << 50):  # a limit above the memory does not lift the memory's own
+        with pytest.raises(TissError, match=r"4,398,046,511,104 bytes of tensors, more than there is memory"):
+            files.read_tensors(path, max_bytes=limit)
+
+
+def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = craft(tmp_path / "a", {"a": entry([100], 0, 400)}, bytes(400))
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(tensors, "CONTAINER_LIMIT", str(limit))
+    for text, fits in (("max\n", True), ("400\n", True), ("399\n", False)):
+        limit.write_text(text)
+        if fits:
+            assert len(files.read_tensors(path)["a"]) == 100
+        else:
+            with pytest.raises(TissError, match="more than there is memory"):
+                files.read_tensors(path)
 
 
 def entry(shape: Any, begin: Any, end: Any, dtype: Any = "F32") -> dict[str, Any]:

@@ -11,12 +11,17 @@ from tests.losses.cases import CASES
 
 pytest.importorskip("triton")
 
+# of triton 3.6's interpreter itself, at the first loop whose bounds are arguments
+UNFIT = "InterpreterError: TypeError('only 0-dimensional arrays can be converted to Python scalars')"
+
 
 @pytest.fixture(scope="module")
 def results():
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "tests.losses.interpreted"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if UNFIT in done.stderr:
+        pytest.skip("this triton's interpreter does not go with numpy 2.4 or later (3.9 does)")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

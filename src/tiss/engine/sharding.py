@@ -69,12 +69,17 @@ def whole(value: Tensor) -> Tensor:
 
 
 def shared_like(value: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor spread as `parameter` is, where that is spread and has its shape."""
-    if isinstance(parameter, DTensor) and value.shape == parameter.shape:
+    """A whole tensor of `parameter`'s shape spread and laid out in memory as that is; any other as it is.
+
+    A file keeps no strides, and an optimiser's one kernel for all takes only what lies like its parameter.
+    """
+    if value.shape != parameter.shape:
+        return value
+    if isinstance(parameter, DTensor):
         return distribute_tensor(
             value.to(parameter.device, parameter.dtype), parameter.device_mesh, parameter.placements
         )
-    return value
+    return torch.empty_like(parameter.detach()).copy_(value)
 
 
 def _teach_output() -> None:

@@ -1,0 +1,46 @@
+"""What an optimiser gets back from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tiss.engine.checkpoint import flatten_optimizer, restore_optimizer
+from tiss.files import read_tensors, write_tensors
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_state_lies_in_memory_as_its_parameter_does(tmp_path: Path, kind: str) -> None:
+    """A file has no strides; the one kernel that updates all parameters at once refuses others than theirs."""
+    first, state = _trained(kind)
+    tensors, numbers = flatten_optimizer(first)
+    write_tensors(tmp_path / "state", tensors)
+    second, _ = _trained(kind)
+    restore_optimizer(second, read_tensors(tmp_path / "state"), numbers)
+    parameters = [parameter for group in second.param_groups for parameter in group["params"]]
+    assert any(not parameter.is_contiguous() for parameter in parameters)
+    restored = 0
+    for index, parameter in enumerate(parameters):
+        for key, value in second.state[parameter].items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                assert value.stride() == parameter.stride()
+                torch.testing.assert_close(value, state[index][key], rtol=0, atol=0)
+                restored += 1
+    assert restored >= len(parameters)
+
+
+def _trained(kind: str) -> tuple[torch.optim.Optimizer, dict[int, dict[str, torch.Tensor]]]:
+    """An optimiser after one update of a model laid out with channels last, and a copy of its state."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1)).to(memory_format=torch.channels_last)
+    made = {"adamw": torch.optim.AdamW, "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)}[kind]
+    optimizer = made(model.parameters())
+    model(torch.randn(2, 3, 8, 8)).square().mean().backward()
+    optimizer.step()
+    kept = {
+        index: {key: value.clone() for key, value in state.items() if isinstance(value, torch.Tensor)}
+        for index, state in enumerate(optimizer.state.values())
+    }
+    return optimizer, kept
