@@ -234,6 +234,15 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
     return round(statistics.correlation(*ranks), 6)
 
 
+def by_eye(blocks: Sequence[Block], _: object) -> Iterator[Finding]:
+    """What two feature maps show (docs/images/voc-15-1-overlapped-features*.png): judged by looking, not counted."""
+    measured = {block.is_transformer: block for block in scored(blocks) if block.series("mib") is not None}
+    if set(measured) == {True, False}:
+        text = "MiB on ViT-S/14 and on ResNet-50, two pictures: the maps of both keep their pattern over all steps"
+        image = "[figure](images/voc-15-1-overlapped-features.png)"
+        yield Finding("voc 15-1 overlapped", f"{text} ({image})", (), "does not hold: both stay orderly, by eye")
+
+
 def never(_: object, __: object) -> Iterator[Finding]:
     """A claim on data or models that we have no runs of."""
     yield from ()
