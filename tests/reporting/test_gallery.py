@@ -73,3 +73,33 @@ def test_a_saved_gallery_keeps_the_classes_colours(tmp_path: Path) -> None:
         found = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
     assert set(colours) <= found
     assert path.stat().st_size < 300_000
+
+
+def test_the_legend_names_every_class_that_can_be_seen(tmp_path: Path) -> None:
+    names = ("background", *(f"class number {number}" for number in range(1, 12)))
+    groups = (tuple(range(1, 8)), (8, 9), (10, 11))
+    truth = np.zeros((50, 50), np.uint8)
+    truth[:10], truth[-5:] = 2, 255
+    guess = truth.copy()
+    guess[20:30] = np.arange(3, 8).repeat(10)
+    guess[40, :5], guess[41, :4] = 10, 11  # 0.2 % of the pixels, and a little less
+    other = np.full_like(truth, 9)
+    masks: dict[str, list[tuple[np.ndarray, ...] | None]] = {
+        "MiB": [(truth, other), (guess, truth), None],
+        "offline": [None, None, (truth, truth)],
+    }
+    photo = np.zeros((50, 50, 3), np.uint8)
+    colours = tuple(class_colours(12))
+    gallery = Gallery(("a", "b"), (photo, photo), (truth, truth), masks, names, groups, colours)
+    drawn = gallery_figure(gallery, 0)
+    (legend,) = drawn.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == [names[channel] for channel in (0, 2, 3, 4, 5, 6, 7, 10)]
+    faces = [patch.get_facecolor()[:3] for patch in legend.get_patches()]
+    assert np.round(255 * np.array(faces)).tolist() == [list(colours[c]) for c in (0, 2, 3, 4, 5, 6, 7, 10)]
+    save_figure(drawn, tmp_path / "gallery.png")
+    box = legend.get_window_extent()
+    assert box.width <= drawn.bbox.width
+    assert box.y1 <= min(axis.get_window_extent().y0 for axis in drawn.axes)
+    (second,) = gallery_figure(gallery, 1).legends
+    assert [text.get_text() for text in second.get_texts()] == [names[channel] for channel in (0, 2, 9)]

@@ -240,7 +240,9 @@ def by_eye(blocks: Sequence[Block], _: object) -> Iterator[Finding]:
     if set(measured) == {True, False}:
         text = "MiB on ViT-S/14 and on ResNet-50, two pictures: the maps of both keep their pattern over all steps"
         image = "[figure](images/voc-15-1-overlapped-features.png)"
-        yield Finding("voc 15-1 overlapped", f"{text} ({image})", (), "does not hold: both stay orderly, by eye")
+        yield Finding(
+            "voc 15-1 overlapped", f"{text} ({image})", (), "does not hold: both stay orderly, by eye"
+        )
 
 
 def never(_: object, __: object) -> Iterator[Finding]:

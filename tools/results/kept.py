@@ -170,6 +170,12 @@ def repeated(results: Path) -> list[tuple[Result, Result]]:
     return pairs
 
 
+def notes_on_repeats(results: Path) -> list[str]:
+    """What else was done a second time, in words."""
+    found = [read_json(path) for path in sorted(results.glob(f"*{AGAIN}/about.json"))]
+    return [one["note"] for one in found if "note" in one]
+
+
 def _identity(result: Result) -> tuple[Any, ...]:
     values = result.values
     places = [values[key] for key in ("data", "task", "setup", "protocol", "holdout", "method", "seed")]

@@ -22,11 +22,12 @@ from tiss.evaluation.evaluate import predict_batch
 from tiss.models.model import SegmentationModel
 from tiss.palette import Colour
 from tiss.reporting.colours import channel_colours
-from tiss.reporting.plots import GRID, style
+from tiss.reporting.plots import GRID, legend_columns, style
 from tiss.reporting.runs import Experiment, Series
 from tiss.scenarios.split import Split
 
 Mask = NDArray[np.uint8]
+VISIBLE = 0.002  # share of a panel's pixels from which on a reader will ask what that colour is
 
 
 @dataclass(frozen=True)
@@ -129,26 +130,34 @@ def _predict(series: Series, folder: Path, batch: Batch, device: str) -> list[tu
 
 
 def gallery_figure(gallery: Gallery, picture: int) -> Figure:
-    """One picture for print: input and truth, then a row a method with a column a step, and the truth's classes."""
+    """One picture for print: input and truth, then a row a method with a column a step, and every class to be seen."""
     rows = {
         method: [None if one is None else gallery.paint(one[picture]) for one in masks]
         for method, masks in gallery.masks.items()
     }
     drawn = panels(gallery, picture, rows)
-    present = [channel for channel in np.unique(gallery.truth[picture]) if channel < len(gallery.classes)]
     patches = []
-    for channel in present:
+    for channel in visible_channels(gallery, picture):
         red, green, blue = gallery.colours[channel]
         colour = f"#{red:02x}{green:02x}{blue:02x}"
         patches.append(Patch(facecolor=colour, edgecolor=GRID, lw=0.5, label=gallery.classes[channel]))
-    drawn.legend(
-        handles=patches,
-        loc="outside lower center",
-        ncols=max(1, min(6, len(patches))),
-        fontsize=8,
-        frameon=False,
-    )
+    columns = legend_columns(drawn, [str(patch.get_label()) for patch in patches], fontsize=8)
+    more = -(-len(patches) // columns) - 1  # rows that the figure has no room for yet
+    drawn.set_figheight(drawn.get_figheight() + 0.17 * max(0, more))
+    drawn.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
     return drawn
+
+
+def visible_channels(gallery: Gallery, picture: int, share: float = VISIBLE) -> list[int]:
+    """Channels with at least that share of the pixels in the truth or in any panel of a picture, in class order."""
+    shown = [one[picture] for masks in gallery.masks.values() for one in masks if one is not None]
+    seen = {
+        int(channel)
+        for mask in (gallery.truth[picture], *shown)
+        for channel, count in zip(*np.unique(mask, return_counts=True), strict=True)
+        if count >= share * mask.size
+    }
+    return sorted(channel for channel in seen if channel < len(gallery.classes))
 
 
 def panels(gallery: Gallery, picture: int, rows: Mapping[str, Sequence[NDArray | None]]) -> Figure:

@@ -113,11 +113,15 @@ def legend_below(drawn: Figure, axis: Axes) -> None:
     """One legend for all panels, in as many columns as their labels leave room for."""
     handles, labels = axis.get_legend_handles_labels()
     if labels:
-        room = drawn.get_figwidth() / (
-            0.62 + 0.068 * max(map(len, labels))
-        )  # inches of a handle and of a letter
-        lines = -(-len(labels) // max(1, int(room)))
-        drawn.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // lines))
+        drawn.legend(handles, labels, loc="outside lower center", ncols=legend_columns(drawn, labels))
+
+
+def legend_columns(drawn: Figure, labels: Sequence[str], fontsize: float = 9) -> int:
+    """How many columns of a legend fit into the figure's width, shared evenly between the rows it takes."""
+    inches = 0.62 + 0.068 * max(map(len, labels), default=0)  # of a handle and of its letters, in 9 points
+    room = max(1, int(drawn.get_figwidth() / (inches * fontsize / 9)))
+    lines = max(1, -(-len(labels) // room))
+    return max(1, -(-len(labels) // lines))
 
 
 def _draw_lines(axis: Axes, experiment: Experiment, part: str, average: str) -> None:
