@@ -200,7 +200,7 @@ def repeat_section(pairs: Sequence[tuple[Result, Result]], notes: Sequence[str] 
     return [
         "## The same run twice",
         f"Same settings, same seed, run again on another day; `all` agrees within {worst:.2f} points. A GPU adds up in"
-        " another order each time; `--train.deterministic true` makes it the same to the last bit, for 1.4 times the time.",
+        " another order each time; `--train.deterministic true` gives the same to the last bit, at 1.4 times the cost.",
         "\n".join(lines),
         *notes,
     ]
