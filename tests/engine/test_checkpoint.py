@@ -1,14 +1,17 @@
-"""What an optimiser gets back from a file."""
+"""What an optimiser gets back from a file, and a run that is stopped within a step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from tiss.cli.main import main
 from tiss.engine.checkpoint import flatten_optimizer, restore_optimizer
+from tiss.engine.loop import LossWatch
 from tiss.files import read_tensors, write_tensors
 
 
@@ -44,3 +47,40 @@ def _trained(kind: str) -> tuple[torch.optim.Optimizer, dict[int, dict[str, torc
         for index, state in enumerate(optimizer.state.values())
     }
     return optimizer, kept
+
+
+class GoesDown(BaseException):
+    """The machine, in the middle of an update: nobody catches it."""
+
+
+@pytest.fixture
+def _deterministic_for_a_while() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_deterministic_for_a_while")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_stopped_within_a_step_and_resumed(
+    tmp_path: Path, tiny_flags: list[str], monkeypatch: pytest.MonkeyPatch, device: str, optimizer: str
+) -> None:
+    flags = [device if word == "cpu" else word for word in tiny_flags]
+    flags += ["--train.epochs", "12", "--train.save_every", "2", "--train.optimizer", optimizer]
+    run = ["run", *flags, "--method", "mib", "--train.deterministic", "true", "--out"]
+    assert main([*run, str(tmp_path / "straight")]) == 0
+    plain = LossWatch.add
+
+    def add(self: LossWatch, iteration: int, *rest: object) -> None:
+        plain(self, iteration, *rest)  # type: ignore[arg-type]
+        if iteration == 6:
+            raise GoesDown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LossWatch, "add", add)
+        with pytest.raises(GoesDown):
+            main([*run, str(tmp_path / "out")])
+    assert main([*run, str(tmp_path / "out"), "--resume"]) == 0
+    for step in (0, 1):
+        one, two = (tmp_path / name / f"step-{step}" / "model.safetensors" for name in ("straight", "out"))
+        assert one.read_bytes() == two.read_bytes()

@@ -95,7 +95,9 @@ def test_file_of_holes_larger_than_memory(tmp_path: Path) -> None:
             files.read_tensors(path, max_bytes=limit)
 
 
-def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_has_less_memory_than_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = craft(tmp_path / "a", {"a": entry([100], 0, 400)}, bytes(400))
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(tensors, "CONTAINER_LIMIT", str(limit))
