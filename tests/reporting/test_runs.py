@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.reporting.fakes import folder, results
 from tiss.errors import TissError
@@ -27,21 +29,73 @@ def test_other_tasks_protocols_and_holdouts_never_share_a_table() -> None:
     assert "20 % of the training set held out" in found[3].title
 
 
-def test_variants_of_a_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
-    runs = [
-        folder(tmp_path, results(seed=seed), tau=tau, signed=True) for tau in (1.0, 0.07) for seed in (0, 1)
-    ]
+def labels(runs: list[Any]) -> list[str]:
     (experiment,) = experiments(load_results(runs))
-    assert [series.label for series in experiment.series] == [
-        "TISS (method.tau=1.0)",
-        "TISS (method.tau=0.07)",
+    found = [series.label for series in experiment.series]
+    assert len(set(found)) == len(found)
+    return found
+
+
+def test_variants_are_told_apart_by_what_is_not_the_methods_default(tmp_path: Path) -> None:
+    changed: list[dict[str, Any]] = [
+        {"tau": 0.1, "signed": True, "cd": 0.01},
+        {"cd": 10.0},
+        {"cd": 2.0},
+        {"tau": 0.1},
+        {"divide": False},
+        {},
     ]
-    assert [len(series.results) for series in experiment.series] == [2, 2]
+    runs = [folder(tmp_path, results("mib+cd", seed), **one) for one in changed for seed in (0, 1)]
+    runs += [folder(tmp_path, results("mib+ct"), ct_when=when) for when in ("base", "always")]
+    assert labels(runs) == [
+        "MiB+cd",
+        "MiB+cd (cd 0.01, signed, tau 0.1)",
+        "MiB+cd (cd 2)",
+        "MiB+cd (cd 10)",
+        "MiB+cd (not divide)",
+        "MiB+cd (tau 0.1)",
+        "MiB+ct",
+        "MiB+ct (ct_when base)",
+    ]
+
+
+def test_a_series_alone_needs_no_distinction(tmp_path: Path) -> None:
+    assert labels([folder(tmp_path, results(), tau=0.1), folder(tmp_path, results("mib"))]) == ["MiB", "TISS"]
 
 
 def test_encoders_are_named_where_they_differ() -> None:
-    (experiment,) = experiments(load_results([results(), results(encoder="resnet50")]))
-    assert [series.label for series in experiment.series] == ["TISS (vit_demo_patch8)", "TISS (resnet50)"]
+    assert labels([results(), results(encoder="resnet50")]) == ["TISS (resnet50)", "TISS (vit_demo_patch8)"]
+    assert labels([results(), results(decoder="deeplabv3")]) == ["TISS (deeplabv3)", "TISS (linear)"]
+    assert labels([results(), results(encoder="resnet50", decoder="deeplabv3")])[0] == "TISS (resnet50)"
+
+
+def trained(root: Path, encoder: str, train: dict[str, Any], **settings: Any) -> Path:
+    """A run folder that says what encoder it has and how it was trained."""
+    path = folder(root, results(encoder=encoder), **settings)
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    config |= {"model": {"encoder": encoder}, "train": train}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_training_that_follows_from_the_encoder_is_not_listed(tmp_path: Path) -> None:
+    one = trained(tmp_path, "vit_demo_patch8", {"lr": 0.001, "clip": 1.0})
+    other = trained(tmp_path, "resnet50", {"lr": 0.01, "optimizer": "sgd"}, tau=0.1)
+    assert labels([one, other]) == ["TISS (resnet50)", "TISS (vit_demo_patch8)"]
+    third = trained(tmp_path, "resnet50", {"lr": 0.02, "optimizer": "sgd"}, tau=0.1)
+    fourth = trained(tmp_path, "resnet50", {"lr": 0.01, "optimizer": "sgd"})
+    assert labels([one, other, third, fourth]) == [
+        "TISS (resnet50)",
+        "TISS (resnet50, tau 0.1, lr 0.01)",
+        "TISS (resnet50, tau 0.1, lr 0.02)",
+        "TISS (vit_demo_patch8)",
+    ]
+
+
+def test_labels_stay_unique_without_settings_and_for_unknown_methods(tmp_path: Path) -> None:
+    assert labels([folder(tmp_path, results(), tau=1.0), results()]) == ["TISS", "TISS (settings not kept)"]
+    runs = [folder(tmp_path, results("mine"), strength=strength) for strength in (2, 1)]
+    assert labels(runs) == ["mine (strength 1)", "mine (strength 2)"]
 
 
 def test_an_unfinished_run_is_no_seed_of_a_finished_one() -> None:

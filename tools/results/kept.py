@@ -11,7 +11,7 @@ from typing import Any
 from tiss.errors import TissError
 from tiss.files import read_json
 from tiss.reporting.runs import Experiment, Result, Series, Value, experiments, find_runs, load_results
-from tiss.reporting.settings import what_was_done
+from tiss.reporting.settings import changed_settings, what_was_done
 from tiss.reporting.similarity import KIND, Similarities
 from tiss.reporting.tables import averages_of, figure
 
@@ -66,7 +66,7 @@ class Block:
     def series(self, method: str) -> Series | None:
         """The series of a method as published: its own default settings, and of those the one with most seeds."""
         found = [series for series in self.experiment.series if series.method == method]
-        plain = [series for series in found if not _changed(series.first)] or found
+        plain = [series for series in found if not changed_settings(method, series.first.settings)] or found
         return max(plain, key=lambda series: len(series.results), default=None)
 
     @property
@@ -76,18 +76,6 @@ class Block:
     def last(self, series: Series, part: str, average: str | None = None) -> Value | None:
         """A mean after the last step; with the background where that is a class, unless told otherwise."""
         return series.value(-1, figure(part, average or averages_of(self.experiment)[0]))
-
-
-def _changed(result: Result) -> dict[str, Any]:
-    """Settings of the method that are not its defaults."""
-    from tiss.config import to_mapping
-    from tiss.methods.base import settings_from
-
-    if not result.settings:
-        return {}
-    usual = to_mapping(settings_from(str(result.values["method"])))
-    found = {key: result.settings.get(f"method.{key}", value) for key, value in usual.items()}
-    return {key: value for key, value in found.items() if value != usual[key]}
 
 
 def minutes_of(series: Series) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tiss.engine.results_schema import read_results
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
+from tiss.reporting.labels import Variant, labels_of, natural
 from tiss.reporting.records import is_record
 from tiss.reporting.settings import all_settings, what_was_done
 
@@ -216,7 +217,10 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def experiments(results: Sequence[Result]) -> list[Experiment]:
-    """Sorts results into experiments, in the order in which they come, and series, in the order of NAMES."""
+    """Sorts results into experiments, in the order in which they come, and series, in the order of NAMES.
+
+    Of a method's variants that with its default settings comes first, the others by their labels.
+    """
     keys = ("data", "task", "setup", "protocol", "holdout")
     tables: dict[str, dict[str, list[Result]]] = {}
     for result in results:
@@ -227,16 +231,15 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
 def _experiment(members: list[list[Result]]) -> Experiment:
     values = members[0][0].values
-    members = sorted(members, key=_rank)
-    series = [Series(_plain_label(group[0]), tuple(group)) for group in members]
-    series = [replace(one, label=one.label + _distinction(one, series)) for one in series]
+    named = list(zip(labels_of([_variant(group[0]) for group in members]), members, strict=True))
+    named.sort(key=lambda pair: (_rank(pair[1]), natural(pair[0])))
     return Experiment(
         data=str(values["data"]),
         task=str(values["task"]),
         setup=str(values["setup"]),
         protocol=str(values["protocol"]),
         holdout=float(values.get("holdout") or 0),
-        series=tuple(series),
+        series=tuple(Series(label, tuple(group)) for label, group in named),
     )
 
 
@@ -257,25 +260,20 @@ def _identity(result: Result) -> str:
     )
 
 
+def _variant(result: Result) -> Variant:
+    values = result.values
+    return Variant(
+        name=_plain_label(result),
+        method=str(values["method"]),
+        encoder=str(values.get("encoder")),
+        decoder=str(values.get("decoder")),
+        settings=what_was_done(result.settings),
+    )
+
+
 def _plain_label(result: Result) -> str:
     name = str(result.values["method"])
     label = NAMES.get(name, name)
     if not result.finished:
         label += f" (step {len(result.values['steps']) - 1} of {len(result.values['groups']) - 1})"
     return label
-
-
-def _distinction(one: Series, series: Sequence[Series]) -> str:
-    """What tells a series from others of the same name: the settings in which they differ."""
-    twins = [other for other in series if other.label == one.label]
-    if len(twins) == 1:
-        return ""
-    encoders = {(other.first.values.get("encoder"), other.first.values.get("decoder")) for other in twins}
-    parts = [str(one.first.values.get("encoder"))] if len(encoders) > 1 else []
-    mine = what_was_done(one.first.settings)
-    others = [what_was_done(other.first.settings) for other in twins]
-    keys = sorted({key for other in others for key in other} | set(mine))
-    for key in keys:
-        if not key.startswith("model.") and len({str(other.get(key)) for other in others}) > 1:
-            parts.append(f"{key}={mine.get(key)}")
-    return f" ({', '.join(parts)})" if parts else ""

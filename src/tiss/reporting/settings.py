@@ -45,6 +45,20 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a method that are not its defaults, by their own names; none of a method not known here.
+
+    >>> changed_settings("tiss", {"method.tau": 0.1, "method.signed": False, "train.lr": 1.0})
+    {'tau': 0.1}
+    """
+    try:
+        usual = to_mapping(settings_from(method))
+    except TissError:
+        return {}
+    found = {key: settings.get(f"method.{key}", value) for key, value in sorted(usual.items())}
+    return {key: value for key, value in found.items() if value != usual[key]}
+
+
 def what_was_done(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those settings that must agree for two runs to be seeds of one another."""
     kept = {key: value for key, value in sorted(settings.items()) if key not in PLACES}
