@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Block:
     side: int | None  # shorter side of the source pictures
     command: str | None  # makes all of these runs at once, where there is such a command
     note: str | None  # what a reader must know about them
+    joint: Series | None = None  # offline training with the same network, of whatever task: it knows no steps
 
     @property
     def name(self) -> str:
@@ -104,7 +105,14 @@ def blocks(results: Path) -> list[Block]:
     """All tables that results/ has runs for, in the order in which a page shows them."""
     folders = [path for path in sorted(results.iterdir()) if path.is_dir() and not path.name.endswith(AGAIN)]
     found = [block for folder in folders for block in _folder_blocks(folder)]
-    return sorted(found, key=_order)
+    joint = {_network(block): block.offline for block in reversed(found) if block.offline is not None}
+    return sorted((replace(block, joint=joint.get(_network(block))) for block in found), key=_order)
+
+
+def _network(block: Block) -> tuple[Any, ...]:
+    """What offline training depends on: all classes are learnt at once, in whatever steps others learn them."""
+    one = block.experiment
+    return one.data, one.protocol, one.holdout, block.encoder, block.decoder
 
 
 def _folder_blocks(folder: Path) -> Iterator[Block]:

@@ -40,10 +40,11 @@ INTRODUCTION = """
 
 Our own figures, made from the runs in `results/` by one command, `python -m tools.results`. Each run is one JSON file
 there: scores after each step, complete settings, seed, versions, hardware, times. mIoU in %, mean ± sample deviation
-over seeds. *Old*: the classes of step 0; *new*: all classes added later. The background, b, counts as a class and with
-the old ones, except where a column says "without b". *All / offline*: `all` as a share of what the same encoder reaches
-when it is trained on all classes at once. Minutes: training of all steps, without tests. Images a second: from end to
-end, data and all, median over steps. What of the paper's claims these figures bear out: [claims](claims.md).
+over seeds. *Old*: the classes of step 0; *new*: all classes added later. The background, b, counts as a class and
+with the old ones, except where a column says "without b". *All / offline*: `all` as a share of what the same encoder
+reaches when it is trained on all classes at once, which is the same training for every task. Minutes: training of all
+steps, without tests. Images a second: from end to end, data and all, median over steps. What of the paper's claims
+these figures bear out: [claims](claims.md).
 """
 Figures = dict[Path, Callable[[], Figure]]  # drawn only where they are written
 
@@ -123,9 +124,10 @@ def main_table(block: Block) -> Table:
 
 def share_of_offline(block: Block, series: Series) -> str | None:
     """`all` over offline's, to three digits."""
-    if block.offline is None or series.at_once:
+    joint = block.offline or block.joint
+    if joint is None or series.at_once:
         return None
-    own, bound = block.last(series, "all"), block.last(block.offline, "all")
+    own, bound = block.last(series, "all"), block.last(joint, "all")
     return None if own is None or bound is None else f"{own.mean / bound.mean:.3f}"
 
 
