@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tools.results.claims_page import claims_page
 from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide, spearman
+from tools.results.contrast import Reading, contrast_page, one_seed, seeds_text, sentence, signed
 from tools.results.page import results_page
 from tools.results.pages import make_pages
 from tools.results.readme import readme
@@ -18,7 +19,7 @@ from tests.docs.pages import ROOT
 from tests.reporting.fakes import folder, results
 from tiss.errors import TissError
 from tiss.reporting.records import collect
-from tiss.reporting.runs import Value
+from tiss.reporting.runs import Result, Series, Value
 from tiss.reporting.similarity import MethodSimilarity, Similarities, StepSimilarity
 
 
@@ -45,7 +46,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def keep(root: Path, methods: str, seeds: int = 3, **others: Any) -> None:
+def keep(root: Path, methods: str, seeds: int = 3, into: str = "voc", **others: Any) -> None:
     runs = root / "runs"
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir()
@@ -59,9 +60,9 @@ def keep(root: Path, methods: str, seeds: int = 3, **others: Any) -> None:
             )
             task = "" if values["task"] == "15-1" else f"{values['task']}-"
             path.rename(runs / f"voc-{task}{values['encoder']}-{method}-seed{seed}")
-    _, left_out = collect(sorted(runs.iterdir()), root / "results" / "voc")
+    _, left_out = collect(sorted(runs.iterdir()), root / "results" / into)
     assert not left_out
-    (root / "results" / "voc" / "about.json").write_text('{"title": "VOC", "side": 256}')
+    (root / "results" / into / "about.json").write_text('{"title": "VOC", "side": 256}')
 
 
 def test_a_table_for_each_architecture_with_size_share_and_command(root: Path) -> None:
@@ -158,6 +159,69 @@ def test_similarities_are_drawn_and_asked(root: Path) -> None:
     text, figures = results_page(root)
     assert "over 500 test pictures" in text
     assert any(path.name.endswith("similarity.png") for path in figures)
+
+
+def reading(label: str, seeds: int, **parts: tuple[float, float]) -> Reading:
+    """MiB at 50 ± 1 where there are seeds, the reading so many points above it with a deviation of its own."""
+    spread = seeds > 1
+    pairs = {
+        part: (Value(50 + change, own if spread else None, seeds), Value(50, 1.0 if spread else None, seeds))
+        for part, (change, own) in parts.items()
+    }
+    return Reading(Series(label, (Result({"method": "mib+cd"}, None, {}),)), seeds, pairs)
+
+
+def test_sentences_about_readings_follow_from_their_figures() -> None:
+    rows = [
+        reading("A", 1, new=(1.5, 0.0)),
+        reading("B (tau 0.1)", 1, new=(-1.5, 0.0)),
+        reading("C", 1, new=(1.3, 0.0)),
+        reading("D", 3, new=(1.5, 1.0)),  # its own seeds decide, not the yardstick
+        reading("E", 3, new=(5.0, 2.0)),
+        reading("F", 3, new=(-5.0, 2.0)),
+        reading("G", 3, new=(-5.0, 3.0)),
+    ]
+    assert sentence("new", rows, 0.7) == (
+        "**New classes.** Lifted by: A +1.5; E +5.0. Lowered by: B (tau 0.1) -1.5; F -5.0. "
+        "Within the spread: C +1.3; D +1.5; G -5.0."
+    )
+    assert sentence("new", rows[:2], None) == (
+        "**New classes.** Lifted by: none. Lowered by: none. One seed: A +1.5; B (tau 0.1) -1.5."
+    )
+    assert one_seed(rows) == "One seed decides nothing: A; B (tau 0.1); C."
+    assert one_seed(rows[:3]) == "One seed decides nothing: every reading here has one."
+    assert one_seed(rows[3:]) == ""
+    assert seeds_text(rows) == "1 to 3 seeds a reading"
+    assert seeds_text(rows[:1]) == "1 seed a reading"
+    assert signed(-0.04) == "+0.0"
+
+
+def test_readings_stand_beside_mib_of_the_same_seeds(root: Path) -> None:
+    text, figures = contrast_page(root)
+    assert "No reading was run" in text
+    assert not figures
+    keep(root, "mib mib+cd mib+l1 ft", encoder="vit_small_patch16_384")
+    keep(root, "mib recall", 3, "voc-holdout", holdout=0.2, encoder="vit_small_patch16_384")
+    keep(root, "tiss", 1, "voc-holdout", holdout=0.2, encoder="vit_small_patch16_384")
+    text, figures = contrast_page(root)
+    assert [path.name for path in figures] == ["results-contrast.png"]
+    assert text.count("256 px, enlarged to 448") == 3  # the figure and two tables
+    held, tested = text.split("## ")[1:]
+    (row,) = [line for line in held.splitlines() if line.startswith("| TISS | 1 |")]
+    seed_0 = [
+        json.loads((root / f"results/voc-holdout/voc-vit_small_patch16_384-{name}-seed0.json").read_text())
+        for name in ("tiss", "mib")
+    ]
+    new = [values["steps"][-1]["scores"]["new"]["with_background"] for values in seed_0]
+    assert row.split("|")[7].strip() == signed(new[0] - new[1])
+    first = seed_0[0]["steps"][0]["scores"]["all"]["with_background"]
+    assert row.split("|")[9].strip() == f"{first:.1f}"
+    assert "recall" not in held
+    assert "One seed decides nothing" in held
+    assert "| MiB | 3 |" in tested
+    assert "MiB+L1" in tested and "FT" not in tested
+    (drawn,) = (draw() for draw in figures.values())
+    assert [len(axis.get_yticks()) for axis in drawn.axes] == [1, 2]
 
 
 def test_readme_carries_the_headline_or_says_that_it_waits(root: Path) -> None:

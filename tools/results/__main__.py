@@ -1,4 +1,4 @@
-"""Writes docs/results.md, docs/claims.md, their figures, and the blocks of README.md, from results/.
+"""Writes docs/results.md, docs/claims.md, docs/contrast.md, their figures, and the blocks of README.md, from results/.
 
 python -m tools.results
 """

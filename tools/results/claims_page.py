@@ -21,6 +21,7 @@ Similarities are measured on one seed a method; there a claim holds when methods
 after the last step (rank correlation at least {STRONG:g}, over four methods or more). Means are with the background.
 A share of offline is held against the stated one, mean over seeds. The last two are aims of ours, not the paper's.
 Only runs scored on the test set count, each method with its default settings. Runs and settings: [results](results.md).
+Other readings of the paper's two losses, also on a holdout: [contrast](contrast.md).
 """
 
 
