@@ -39,7 +39,8 @@ class RecallSettings(Settings):
         1.0, "a drawn class counts as its patches seen to this power: 0 all alike, 1 as often as seen"
     )
     hidden: bool = setting(
-        False, "a drawn background feature may as well be a new class, which the old pictures showed unlabelled"
+        False,
+        "a drawn background feature may as well be a new class, which the old pictures showed unlabelled",
     )
     purity: float = setting(0.6, "share of a patch's pixels that its class must have to be remembered")
 
