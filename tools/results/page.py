@@ -71,7 +71,9 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
     parts += [block.note] if block.note else []
     parts += [f"Settings: {line}." for line in [recipe_line(experiment.series[0])] if line]
     parts += [to_markdown(main_table(block)), commands(block)]
-    if len(experiment.groups) > 1:
+    if experiment.holdout:
+        parts.append("Reading by reading beside MiB, as a figure: [contrast](contrast.md).")
+    elif len(experiment.groups) > 1:
         for kind, chosen in curves_of(experiment).items():
             text = f"mIoU step by step, {block.source}"
             parts.append(picture(f"{block.name}-{kind}", text, partial(miou_over_steps, chosen), figures))
