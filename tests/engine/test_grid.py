@@ -18,6 +18,7 @@ from tiss.config import to_mapping
 from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
 from tiss.engine.run import run_experiment
+from tiss.engine.run_folder import read_config
 from tiss.errors import TissError
 
 
@@ -43,10 +44,11 @@ def test_axes_are_combined_and_seeds_come_last(table: dict):
 
 
 def test_equal_first_steps_are_shared_and_only_those(table: dict):
-    base = {(cell.config.method.name, cell.config.seed): cell.base for cell in plan(table)}
+    cells = {(cell.config.method.name, cell.config.seed): cell for cell in plan(table)}
+    base = {key: cell.base for key, cell in cells.items()}
     assert base["ft", 0] == base["mib", 0] is not None
     assert base["ft", 0] != base["ft", 1]
-    assert base["tiss", 0] is None  # L_ct takes part in its step 0: nobody to share with
+    assert cells["tiss", 0].alone and not cells["mib", 0].alone  # L_ct takes part in its step 0
     assert base["offline", 0] is None
 
 
@@ -127,6 +129,25 @@ def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict
     for name in ("model.safetensors", "method.safetensors"):
         shared = (cells[1].folder(grid) / "step-1" / name).read_bytes()
         assert shared == (tmp_path / "alone" / "step-1" / name).read_bytes(), name
+
+
+def test_another_grid_in_the_same_folder_takes_the_first_steps_that_are_there(table: dict, tmp_path: Path):
+    table = {**table, "seeds": [0], "axes": {}}
+    grid = tmp_path / "grid"
+    (own,) = plan({**table, "runs": [{"method": "lwf"}]})
+    work([own], grid, Reporter())
+    assert (
+        own.alone and read_config(own.folder(grid)).base is None
+    )  # nothing was there: no folder for one run
+    first = plan({**table, "runs": [{"method": "ft"}, {"method": "mib"}]})
+    (other,) = plan({**table, "runs": [{"method": "plop"}]})
+    work(first, grid, Reporter())
+    (own.folder(grid) / "results.json").unlink()
+    work([own, other], grid, Reporter())  # one goes on as it began, the other starts from what is there
+    assert read_config(own.folder(grid)).base is None and is_finished(own.folder(grid))
+    assert read_config(other.folder(grid)).base == str(first[0].base_folder(grid))
+    weights = [(c.folder(grid) / "step-0" / "model.safetensors").read_bytes() for c in (first[0], other)]
+    assert weights[0] == weights[1] and is_finished(other.folder(grid))
 
 
 def test_runs_that_are_recorded_are_not_done_again(

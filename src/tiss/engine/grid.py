@@ -19,7 +19,7 @@ from tiss.engine.progress import Reporter
 from tiss.engine.recipes import resolve
 from tiss.engine.results_schema import read_results
 from tiss.engine.run import open_scenario, run_experiment
-from tiss.engine.run_folder import MACHINE, run_name
+from tiss.engine.run_folder import MACHINE, read_config, run_name
 from tiss.errors import TissError
 from tiss.files import write_text
 from tiss.lock import Lease
@@ -31,18 +31,23 @@ KEYS = {"about", "defaults", "axes", "runs", "seeds"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid, with the shared first step that it starts from (None: it trains its own)."""
+    """One run of a grid, with the first step that it can start from (None: there is nothing after it)."""
 
     name: str
     config: RunConfig
     base: str | None
     scenario: Scenario = field(compare=False, repr=False)
+    alone: bool = (
+        False  # no other run of this grid has that first step: it trains its own, unless it is there
+    )
 
     def folder(self, grid: Path) -> Path:
         return grid / self.name
 
     def base_folder(self, grid: Path) -> Path | None:
-        return grid / "bases" / self.base if self.base else None
+        """The folder of the shared first step; another grid in this folder may have left one for a run alone."""
+        folder = grid / "bases" / self.base if self.base else None
+        return folder if folder is not None and (not self.alone or is_trained(folder)) else None
 
 
 def expand(table: Mapping[str, Any]) -> list[RunConfig]:
@@ -83,7 +88,7 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
             name += "-" + _digest(to_mapping(complete))[:8]
         cells.append(Cell(name, config, base_key(complete, scenario), scenario))
     counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
-    return [replace(cell, base=cell.base if counts[cell.base] > 1 else None) for cell in cells]
+    return [replace(cell, alone=counts[cell.base] == 1) for cell in cells]
 
 
 class Opened:
@@ -170,6 +175,8 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
         if damage:
             reporter.say(f"grid: {damage}: done now")
         base = cell.base_folder(grid)
+        if cell.alone and (folder / "config.yaml").exists() and read_config(folder).base is None:
+            base = None  # it has begun with a first step of its own
         if base is not None and not _ensure_base(cell, base, grid, reporter):
             return "elsewhere"
         config = replace(cell.config, out=str(folder), base=str(base) if base else cell.config.base)
@@ -187,7 +194,7 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
 
 def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
     """Trains the shared first step unless it is there; False while another worker is at it."""
-    if (base / "step-0" / "confusion.safetensors").exists():
+    if is_trained(base):
         return True
     claim = Lease(_claims(grid) / f"base-{base.name}.lock")
     if not claim.try_acquire():
@@ -199,6 +206,11 @@ def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool
         return True
     finally:
         claim.release()
+
+
+def is_trained(base: Path) -> bool:
+    """Whether a first step is complete: its confusion matrix is the last that is written."""
+    return (base / "step-0" / "confusion.safetensors").exists()
 
 
 def _claims(grid: Path) -> Path:
