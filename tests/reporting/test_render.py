@@ -106,6 +106,13 @@ def test_terminal_cuts_wide_tables_between_groups() -> None:
     assert sum(line.startswith("MiB") for line in stream.getvalue().splitlines()) == 1
 
 
+def test_a_group_of_one_narrow_column_keeps_its_whole_name() -> None:
+    table = Table("t", ("method",), (Column("lost", "old classes"),), (Row(("FT",), (Value(1.0, None, 1),)),))
+    stream = io.StringIO()
+    print_table(table, Console(file=stream, width=60))
+    assert "old classes" in stream.getvalue()
+
+
 def test_empty_columns_go() -> None:
     table = Table("", ("m",), (Column("a"), Column("b")), (Row(("x",), (None, Value(1.0))),))
     assert [column.name for column in table.without_empty_columns().columns] == ["b"]

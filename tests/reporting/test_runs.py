@@ -65,6 +65,10 @@ def test_a_series_alone_needs_no_distinction(tmp_path: Path) -> None:
 
 def test_encoders_are_named_where_they_differ() -> None:
     assert labels([results(), results(encoder="resnet50")]) == ["TISS (resnet50)", "TISS (vit_demo_patch8)"]
+    assert labels([results(), results("mib", encoder="resnet50")]) == [
+        "MiB (resnet50)",
+        "TISS (vit_demo_patch8)",
+    ]
     assert labels([results(), results(decoder="deeplabv3")]) == ["TISS (deeplabv3)", "TISS (linear)"]
     assert labels([results(), results(encoder="resnet50", decoder="deeplabv3")])[0] == "TISS (resnet50)"
 

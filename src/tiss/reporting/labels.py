@@ -29,11 +29,11 @@ Stage = Callable[[Sequence[Variant]], list[list[str]]]
 def labels_of(variants: Sequence[Variant]) -> list[str]:
     """A label for each, no two alike.
 
-    Whatever is asked next is asked only of those that still have the same label: first the encoder, then the decoder
-    (the training that follows from them is not listed), then what differs from the method's defaults, then the rest.
+    Where encoders differ, each names its own (the training that follows from it is not listed). Whatever is asked next
+    is asked only of those that still have the same label: the decoder, what differs from the method's defaults, the rest.
     """
-    parts: list[list[str]] = [[] for _ in variants]
-    for stage in (_encoders, _decoders, _method_settings, _other_settings, _numbers):
+    parts = _where_different([variant.encoder for variant in variants])
+    for stage in (_decoders, _method_settings, _other_settings, _numbers):
         clashes: dict[str, list[int]] = {}
         for index, variant in enumerate(variants):
             clashes.setdefault(_written(variant.name, parts[index]), []).append(index)
@@ -46,10 +46,6 @@ def labels_of(variants: Sequence[Variant]) -> list[str]:
 
 def _written(name: str, parts: Sequence[str]) -> str:
     return f"{name} ({', '.join(parts)})" if parts else name
-
-
-def _encoders(alike: Sequence[Variant]) -> list[list[str]]:
-    return _where_different([variant.encoder for variant in alike])
 
 
 def _decoders(alike: Sequence[Variant]) -> list[list[str]]:

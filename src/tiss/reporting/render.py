@@ -76,7 +76,10 @@ def _label_widths(table: Table) -> list[int]:
 
 
 def _width(table: Table, position: int) -> int:
-    texts = [table.columns[position].name, *(cell_text(row.cells[position]) for row in table.rows)]
+    column = table.columns[position]
+    texts = [column.name, *(cell_text(row.cells[position]) for row in table.rows)]
+    if [other.group for other in table.columns].count(column.group) == 1:
+        texts.append(f" {column.group} ")  # nothing beside it gives the name of the group more room
     return max(map(len, texts))
 
 
