@@ -30,7 +30,7 @@ def labels_of(variants: Sequence[Variant]) -> list[str]:
     """A label for each, no two alike.
 
     Where encoders differ, each names its own (the training that follows from it is not listed). Whatever is asked next
-    is asked only of those that still have the same label: the decoder, what differs from the method's defaults, the rest.
+    is asked only of those that still have the same label: decoder, what differs from the method's defaults, the rest.
     """
     parts = _where_different([variant.encoder for variant in variants])
     for stage in (_decoders, _method_settings, _other_settings, _numbers):
