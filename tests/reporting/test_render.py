@@ -106,11 +106,13 @@ def test_terminal_cuts_wide_tables_between_groups() -> None:
     assert sum(line.startswith("MiB") for line in stream.getvalue().splitlines()) == 1
 
 
-def test_a_group_of_one_narrow_column_keeps_its_whole_name() -> None:
-    table = Table("t", ("method",), (Column("lost", "old classes"),), (Row(("FT",), (Value(1.0, None, 1),)),))
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_group_of_narrow_columns_keeps_its_whole_name(count: int) -> None:
+    columns = tuple(Column(f"c{index}", "without background") for index in range(count))
+    row = Row(("FT",), tuple(Value(1.0, None, 1) for _ in columns))
     stream = io.StringIO()
-    print_table(table, Console(file=stream, width=60))
-    assert "old classes" in stream.getvalue()
+    print_table(Table("t", ("method",), columns, (row,)), Console(file=stream, width=60))
+    assert "without background" in stream.getvalue()
 
 
 def test_empty_columns_go() -> None:

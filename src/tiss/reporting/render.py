@@ -41,7 +41,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
 def _terminal_lines(table: Table, part: list[int]) -> list[Text]:
     """The lines of one part: heads of groups, heads, a rule, rows."""
     widths = _label_widths(table)
-    figures = [_width(table, position) for position in part]
+    figures = [_widths(table)[position] for position in part]
     columns = tuple(table.columns[position] for position in part)
     total = sum(widths) + 2 * len(widths) + sum(figures) + 2 * (len(figures) - 1)
     lines = []
@@ -75,28 +75,35 @@ def _label_widths(table: Table) -> list[int]:
     ]
 
 
-def _width(table: Table, position: int) -> int:
-    column = table.columns[position]
-    texts = [column.name, *(cell_text(row.cells[position]) for row in table.rows)]
-    if [other.group for other in table.columns].count(column.group) == 1:
-        texts.append(f" {column.group} ")  # nothing beside it gives the name of the group more room
-    return max(map(len, texts))
+def _widths(table: Table) -> list[int]:
+    """Characters of every column: its head, its figures, and with its neighbours the name of their group."""
+    widths = []
+    for position, column in enumerate(table.columns):
+        texts = [column.name, *(cell_text(row.cells[position]) for row in table.rows)]
+        widths.append(max(map(len, texts)))
+    position = 0
+    for name, count in group_spans(table.columns):
+        room = sum(widths[position : position + count]) + 2 * (count - 1)
+        widths[position] += max(0, len(f" {name} ") - room) if name else 0
+        position += count
+    return widths
 
 
 def _parts(table: Table, width: int) -> list[list[int]]:
     """Columns dealt out so that each part fits into `width` characters, groups kept whole where they fit."""
     room = width - sum(_label_widths(table)) - 2 * len(table.heads)
+    widths = _widths(table)
     parts: list[list[int]] = [[]]
     used = position = 0
     for _, count in group_spans(table.columns):
         members = list(range(position, position + count))
         position += count
-        needed = sum(_width(table, member) + 2 for member in members)
+        needed = sum(widths[member] + 2 for member in members)
         if parts[-1] and used + needed > room:
             parts.append([])
             used = 0
         for member in members:  # a group wider than the terminal is cut inside
-            wide = _width(table, member) + 2
+            wide = widths[member] + 2
             if parts[-1] and used + wide > room:
                 parts.append([])
                 used = 0
