@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tiss import files
 from tiss.errors import TissError
-from tiss.files import tensors
+from tiss.files import memory
 
 TENSORS = {
     "encoder.weight": torch.randn(3, 4),
@@ -100,7 +100,7 @@ def test_a_container_has_less_memory_than_its_machine(
 ) -> None:
     path = craft(tmp_path / "a", {"a": entry([100], 0, 400)}, bytes(400))
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(tensors, "CONTAINER_LIMIT", str(limit))
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
     for text, fits in (("max\n", True), ("400\n", True), ("399\n", False)):
         limit.write_text(text)
         if fits:

@@ -26,7 +26,6 @@ def contrasts():
         config = ModelConfig(encoder=ENCODER)
         student, teacher = (build_model(config, ["background", "a", "b"], 32).eval() for _ in range(2))
         method = build_method({"name": "tiss", **settings}, 3)
-        method.step = None
         images = torch.rand(2, 3, 32, 32) * 255
         needs = method.needs(student)
         outputs = student(images, needs=needs), teacher(images, needs=needs) if later else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.results.claims import AIMS, CLAIMS, Claim
-from tools.results.compare import HOLDS, OPEN, STRONG, Finding
+from tools.results.compare import HOLDS, STRONG, UNDECIDED, Finding
 from tools.results.kept import Block, blocks, similarities
 from tools.results.page import MADE
 
@@ -43,9 +43,9 @@ def summary(findings: Sequence[Finding]) -> str:
     """One cell: how often a claim holds among the comparisons that our runs allow."""
     if not findings:
         return MISSING
-    decided = [finding for finding in findings if finding.verdict != OPEN]
+    decided = [finding for finding in findings if not finding.verdict.startswith(UNDECIDED)]
     if not decided:
-        return OPEN
+        return findings[0].verdict
     held = sum(finding.verdict == HOLDS for finding in decided)
     if held == len(decided):
         return f"**{HOLDS}**" + (f" ({held} of {held})" if held > 1 else "")

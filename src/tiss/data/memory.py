@@ -13,6 +13,7 @@ from torch import Tensor
 from tiss.data.source import Collected, FileSource, OnBroken, Where
 from tiss.data.threads import cores
 from tiss.errors import TissError
+from tiss.files.memory import CONTAINER, container_limit
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 
@@ -95,7 +96,7 @@ def free_memory() -> float:
         free = int(lines.get("MemAvailable", lines["MemFree"]).split()[0]) * 1024.0
     else:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2.0
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        free = min(free, float(limit.read_text()) - float(used.read_text()))
+    limit, used = container_limit(), CONTAINER / "memory.current"
+    if limit is not None and used.exists():
+        free = min(free, limit - float(used.read_text()))
     return max(0.0, free)

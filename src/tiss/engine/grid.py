@@ -37,9 +37,7 @@ class Cell:
     config: RunConfig
     base: str | None
     scenario: Scenario = field(compare=False, repr=False)
-    alone: bool = (
-        False  # no other run of this grid has that first step: it trains its own, unless it is there
-    )
+    alone: bool = False  # nobody else here has that first step: it trains its own, unless one lies there
 
     def folder(self, grid: Path) -> Path:
         return grid / self.name

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tiss.errors import TissError
 from tiss.files.atomic import write_chunks
+from tiss.files.memory import total_memory
 from tiss.files.reading import JSON_BYTES, open_regular, parse_json
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def read_tensors(
         total = sum(entry.end - entry.begin for entry in header.entries.values())
         if max_bytes is not None and total > max_bytes:
             raise TissError(f"{path}: {total:,} bytes of tensors, more than the {max_bytes:,} allowed")
-        if total > _memory():  # asking for it is no test: many systems promise more than they have
+        if total > total_memory():  # asking for it is no test: many systems promise more than they have
             raise TissError(f"{path}: {total:,} bytes of tensors, more than there is memory")
         loaded = {name: _load(file, header, name, str(path)) for name in header.entries}
     return {name: tensor.to(device) for name, tensor in loaded.items()}
@@ -197,23 +198,6 @@ def _compare(
     ]
     if parts:
         raise TissError(f"{where}: does not fit this model; " + "; ".join(parts))
-
-
-CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
-
-
-def _memory() -> int:
-    """Bytes of memory that the machine has, or its container where that has less."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError):  # a system that does not say
-        memory = 1 << 62
-    try:
-        with open(CONTAINER_LIMIT, encoding="ascii") as file:
-            limit = file.read().strip()
-    except OSError:
-        return memory
-    return min(memory, int(limit)) if limit.isdecimal() else memory
 
 
 def _by(shape: Shape) -> str:
