@@ -114,6 +114,8 @@ def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pyt
     capsys.readouterr()
     assert main(["grid", "15-1"]) == 2
     assert "did you mean" in capsys.readouterr().err
+    assert main(["grid", "nowhere.yaml"]) == 2
+    assert capsys.readouterr().err == "tiss: tiss grid nowhere.yaml: no such file\n"
 
 
 def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict, tmp_path: Path):

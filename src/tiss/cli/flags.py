@@ -98,14 +98,14 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
         values[last] = value
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML file of key: value pairs."""
+def read_yaml(path: str | Path, given: str = "--config") -> dict[str, Any]:
+    """A YAML file of key: value pairs; `given` is what the user gave it to, for errors."""
     try:
         loaded = files.read_yaml(path)
     except TissError as error:
-        raise TissError(f"--config {error}") from None
+        raise TissError(f"{given} {error}") from None
     if not isinstance(loaded, dict):
-        raise TissError(f"--config {path}: expected key: value pairs")
+        raise TissError(f"{given} {path}: expected key: value pairs")
     return loaded
 
 

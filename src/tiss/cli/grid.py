@@ -110,7 +110,7 @@ def tables() -> list[str]:
 def load_table(name: str) -> dict:
     """A grid from a file, or one of the package's own by its name."""
     if Path(name).suffix in (".yaml", ".yml"):
-        return read_yaml(name)
+        return read_yaml(name, "tiss grid")
     if name not in tables():
         raise TissError(suggest(name, tables(), "table (or give a .yaml file)"))
     return read_yaml(str(_folder() / f"{name}.yaml"))
