@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
 import signal
+import time
 
 import pytest
 import torch
