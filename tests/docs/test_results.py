@@ -11,9 +11,11 @@ import pytest
 from tools.results.claims_page import claims_page
 from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide, spearman
 from tools.results.contrast import Reading, contrast_page, one_seed, seeds_text, sentence, signed
+from tools.results.kept import blocks
 from tools.results.page import results_page
 from tools.results.pages import make_pages
 from tools.results.readme import readme
+from tools.results.tasks import tasks_tables
 
 from tests.docs.pages import ROOT
 from tests.reporting.fakes import folder, results
@@ -88,6 +90,38 @@ def test_offline_training_of_one_task_serves_them_all(root: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| MiB | 3 |")]
     shares = [float(row.split("|")[-2]) for row in rows]
     assert len(shares) == 2 and shares[0] == shares[1] > 0  # the made-up scores do not depend on the task
+
+
+def test_runs_of_another_length_stand_apart(root: Path) -> None:
+    keep(root, "ft mib offline")
+    keep(root, "mib", 1, "voc-long")
+    about = {"title": "VOC", "side": 256, "apart": "30 epochs a step"}
+    (root / "results" / "voc-long" / "about.json").write_text(json.dumps(about))
+    text, figures = results_page(root)
+    (section,) = [part for part in text.split("\n## ") if "with linear, 30 epochs a step\n" in part]
+    assert "| MiB | 1 |" in section
+    assert "all / offline" not in section  # its bound would need as many epochs
+    assert not any("30-epochs" in path.name for path in figures)
+    claims = claims_page(root)
+    assert "30 epochs" not in claims
+    assert "undecided" not in claims.partition("\n## 2.")[0].partition("\n## 1.")[2]
+    assert "| MiB | 3 |" in readme(root) and "| MiB | 1 |" not in readme(root)
+
+
+def test_all_tasks_stand_in_one_table(root: Path) -> None:
+    keep(root, "ft mib offline")
+    keep(root, "mib", 1, "voc-15-5", task="15-5")
+    assert "All tasks at a glance" not in results_page(root)[0]  # two of them
+    keep(root, "ft mib", 1, "voc-19-1", task="19-1")
+    text, _ = results_page(root)
+    (section,) = [part for part in text.split("\n## ") if part.startswith("All tasks at a glance")]
+    head, _, *rows = [line for line in section.splitlines() if line.startswith("|")]
+    names = ["15-1 overlapped new", "15-1 overlapped all", "15-5 overlapped new"]
+    assert [cell.strip() for cell in head.split("|")[2:5]] == names
+    assert [row.split("|")[1].strip() for row in rows] == ["FT", "MiB", "offline"]
+    assert rows[0].split("|")[4].strip() == "–"  # not run there
+    (table,) = tasks_tables(blocks(root / "results"), ("all",), complete=True)
+    assert [row.labels[0] for row in table.rows] == ["MiB", "offline"]
 
 
 def test_claims_are_decided_by_the_spread(root: Path) -> None:

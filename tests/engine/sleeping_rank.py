@@ -14,8 +14,10 @@ from typing import Any
 from tiss.cli.main import main
 from tiss.data.source import FileSource
 from tiss.engine import loop
+from tiss.methods.mib import MiB
 
 READS = 60  # pictures that are read before: enough to know how long one takes
+UPDATES = 30  # updates that are done before
 
 
 def sleepy(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
@@ -37,6 +39,8 @@ if __name__ == "__main__":
     if os.environ["RANK"] == rank:
         if where == "read":
             FileSource.read = sleepy(FileSource.read, READS)  # type: ignore[method-assign]
+        elif where == "update":
+            MiB.losses = sleepy(MiB.losses, UPDATES)  # type: ignore[method-assign]
         else:
             loop.save_checkpoint = sleepy(loop.save_checkpoint, 2)
     sys.exit(main(["run", *flags]))

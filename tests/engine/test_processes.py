@@ -69,14 +69,22 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(
     assert [s["train_images"] for s in scores[0]] == [s["train_images"] for s in scores[1]]
 
 
-@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("rank", "where"),
+    [
+        (1, "read"),
+        (1, "update"),
+        pytest.param(0, "read", marks=pytest.mark.slow),
+        pytest.param(0, "update", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rank_whose_work_stands_still_is_named(
-    rank: int, long_flags: list[str], straight: Path, tmp_path: Path
+    rank: int, where: str, long_flags: list[str], straight: Path, tmp_path: Path
 ):
-    """Its threads live on and beat; only the one that reads pictures sleeps, and the other rank waits for it."""
+    """Its threads live on and beat; only the one that works sleeps, and the other rank waits for it."""
     out = tmp_path / "run"
     flags = [*long_flags, "--out", str(out), "--train.loader", "workers", "--train.workers", "0"]
-    module = ("tests.engine.sleeping_rank", str(rank), "read")
+    module = ("tests.engine.sleeping_rank", str(rank), where)
     start = time.monotonic()
     launched = Launched(flags, tmp_path / "log", module=module, TISS_STALL_TIMEOUT="4")
     try:
@@ -86,7 +94,10 @@ def test_a_rank_whose_work_stands_still_is_named(
     assert f"rank {rank} sleeps" in launched.output()
     (message,) = launched.messages()
     assert f"rank {rank} (process " in message
-    assert "has been at 'data' for" in message
+    said = {"read": "has been at 'data' for", "update": "at one update for"}
+    assert said[where] in message
+    assert "while all others wait for it" in message
+    assert where == "read" or "sleepy.<locals>.call (sleeping_rank.py:" in message
     assert "--resume" in message
     assert time.monotonic() - start < 90
     assert main(["run", *flags, "--resume"]) == 0

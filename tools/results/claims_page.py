@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.results.claims import AIMS, CLAIMS, Claim
 from tools.results.compare import HOLDS, STRONG, UNDECIDED, Finding
-from tools.results.kept import Block, blocks, similarities
+from tools.results.kept import Block, blocks, compared, similarities
 from tools.results.page import MADE
 
 MISSING = "not measured yet"
@@ -27,7 +27,7 @@ Other readings of the paper's two losses, also on a holdout: [contrast](contrast
 
 def claims_page(root: Path) -> str:
     """The text of docs/claims.md."""
-    kept, measured = blocks(root / "results"), similarities(root / "results")
+    kept, measured = compared(blocks(root / "results")), similarities(root / "results")
     answers = [(claim, list(claim.ask(kept, measured))) for claim in (*CLAIMS, *AIMS)]
     lines = ["| | claim | ours |", "|---:|---|---|"]
     parts = []

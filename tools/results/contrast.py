@@ -14,8 +14,8 @@ from tiss.reporting.settings import changed_settings
 from tiss.reporting.table import Cell, Column, Row, Table
 from tiss.reporting.tables import averages_of, figure
 from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide
-from tools.results.contrast_figure import contrast_figure
-from tools.results.kept import Block, blocks
+from tools.results.contrast_figure import Panel, contrast_figure
+from tools.results.kept import Block, blocks, compared
 from tools.results.page import MADE, Figures, picture
 
 BASE = "mib"
@@ -37,8 +37,11 @@ What the paper claims: [claims](claims.md); all runs: [results](results.md).
 """
 RULE = """
 One rule decides: a reading is above MiB when the means differ by more than twice the larger of the two sample
-deviations over seeds. A reading with one seed has no deviation; it is held against twice MiB's deviation over seeds on
-the test set instead. That shows what is worth more seeds; one seed decides nothing.
+deviations over seeds.
+"""
+ONE_SEED = """
+A reading with one seed has no deviation; it is held against twice MiB's deviation over seeds on the test set instead.
+That shows what is worth more seeds; one seed decides nothing.
 """
 
 
@@ -73,7 +76,7 @@ class Reading:
 def contrast_page(root: Path) -> tuple[str, Figures]:
     """The text of docs/contrast.md, and its figure by its path from the root."""
     figures: Figures = {}
-    test, held = chosen_blocks(blocks(root / "results"))
+    test, held = chosen_blocks(compared(blocks(root / "results")))
     parts = [MADE + INTRODUCTION]
     if test is None and held is None:
         parts.append("No reading was run beside MiB yet.")
@@ -129,20 +132,21 @@ def sections(test: Block | None, held: Block | None, figures: Figures) -> list[s
     """The rule, the figure, the holdout, the test set."""
     tried = readings_of(held, READINGS) if held is not None else []
     tested = readings_of(test, (*READINGS, *BESIDE)) if test is not None else []
-    spreads = spread_of(test)
+    spreads, alone = spread_of(test), any(reading.seeds == 1 for reading in tried)
     source = " and ".join(dict.fromkeys(block.source for block in (test, held) if block is not None))
     panels = [
-        (f"{100 * held.experiment.holdout:.0f} % held out of training" if held is not None else "", tried),
-        ("test set", tested),
+        Panel(f"{title}, {seeds_text(rows)}", rows, spread_of(block)["new"])
+        for title, rows, block in (("held out of training", tried, held), ("test set", tested, test))
+        if rows
     ]
-    panels = [(f"{title}, {seeds_text(rows)}", rows) for title, rows in panels if rows]
-    drawn = partial(contrast_figure, panels, None if spreads["new"] is None else 2 * spreads["new"], source)
-    parts = [RULE, glossary([*tried, *tested])]
+    drawn = partial(contrast_figure, panels, source)
+    parts = [RULE + (ONE_SEED if alone else ""), glossary([*tried, *tested])]
     parts.append(
         picture("contrast", f"change against MiB, reading by reading; pictures of {source}", drawn, figures)
     )
     if held is not None:
-        parts += [f"## {held.heading}", to_markdown(holdout_table(held, tried)), yardstick(test, spreads)]
+        parts += [f"## {held.heading}", to_markdown(holdout_table(held, tried))]
+        parts += [yardstick(test, spreads)] if alone else []
         parts += [sentence(part, tried, spreads[part]) for part in ("old", "new")]
         parts += [one_seed(tried)]
     if test is not None:
@@ -151,11 +155,11 @@ def sections(test: Block | None, held: Block | None, figures: Figures) -> list[s
     return [part for part in parts if part]
 
 
-def spread_of(test: Block | None) -> dict[str, float | None]:
-    """MiB's sample deviation over seeds on the test set, by part of the classes."""
-    base = None if test is None else test.series(BASE)
+def spread_of(block: Block | None) -> dict[str, float | None]:
+    """MiB's sample deviation over seeds, by part of the classes."""
+    base = None if block is None else block.series(BASE)
     values = {
-        part: test.last(base, part) if test is not None and base is not None else None for part in PARTS
+        part: block.last(base, part) if block is not None and base is not None else None for part in PARTS
     }
     return {part: None if value is None else value.deviation for part, value in values.items()}
 

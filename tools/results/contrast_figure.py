@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
@@ -17,32 +18,39 @@ if TYPE_CHECKING:
 WAYS = (("old", "#0072b2", "o", -0.14), ("new", "#d55e00", "D", 0.14))
 
 
-def contrast_figure(
-    panels: Sequence[tuple[str, Sequence[Reading]]], band: float | None, source: str
-) -> Figure:
+@dataclass(frozen=True)
+class Panel:
+    """One set of test pictures: its readings, and MiB's own deviation over seeds on the new classes."""
+
+    title: str
+    readings: Sequence[Reading]
+    spread: float | None
+
+
+def contrast_figure(panels: Sequence[Panel], source: str) -> Figure:
     """A panel a set of pictures, a row a reading: its change against MiB on old and new classes, in points.
 
-    `band` is how far MiB itself strays on the new classes: a grey band to either side of zero. The bars are a
-    reading's own deviation over seeds.
+    A grey band to either side of zero shows how far MiB itself strays on the new classes. The bars are a reading's
+    own deviation over seeds.
     """
     with style():
-        heights = [len(readings) for _, readings in panels]
+        heights = [len(panel.readings) for panel in panels]
         drawn = Figure(figsize=(7.4, 0.3 * sum(heights) + 0.45 * len(panels) + 1.1), layout="constrained")
         axes = drawn.subplots(
             len(panels), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
         )[:, 0]
-        for axis, (title, readings) in zip(axes, panels, strict=True):
-            _draw(axis, readings, band)
-            axis.set_title(title, loc="left")
+        for axis, panel in zip(axes, panels, strict=True):
+            _draw(axis, panel.readings, panel.spread)
+            axis.set_title(panel.title, loc="left")
         axes[-1].set_xlabel(f"points of mIoU above MiB after the last step (pictures of {source})")
         legend_below(drawn, axes[0])
     return drawn
 
 
-def _draw(axis: Axes, readings: Sequence[Reading], band: float | None) -> None:
-    if band is not None:
-        label = "± 2 deviations of MiB over seeds, new classes, test set"
-        axis.axvspan(-band, band, color=GRID, alpha=0.3, lw=0, label=label)
+def _draw(axis: Axes, readings: Sequence[Reading], spread: float | None) -> None:
+    if spread is not None:
+        label = "± 2 deviations of MiB over seeds, new classes"
+        axis.axvspan(-2 * spread, 2 * spread, color=GRID, alpha=0.3, lw=0, label=label)
     axis.axvline(0, color=INK, lw=1)
     for part, colour, marker, shift in WAYS:
         known = [(place, one) for place, one in enumerate(readings) if one.change(part) is not None]

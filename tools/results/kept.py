@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ class Block:
     side: int | None  # shorter side of the source pictures
     command: str | None  # makes all of these runs at once, where there is such a command
     note: str | None  # what a reader must know about them
+    apart: str | None = (
+        None  # in what these runs differ from the others of their kind: never compared with them
+    )
     joint: Series | None = None  # offline training with the same network, of whatever task: it knows no steps
 
     @property
@@ -40,6 +43,7 @@ class Block:
         one = self.experiment
         parts = [one.data, one.task, one.setup, *([] if one.protocol == "paper" else [one.protocol])]
         parts += [f"holdout{one.holdout:g}"] if one.holdout else []
+        parts += [self.apart.replace(" ", "-")] if self.apart else []
         return "-".join([*parts, self.encoder])
 
     @property
@@ -47,6 +51,7 @@ class Block:
         one = self.experiment
         text = f"{self.title} {one.task} {one.setup}, {self.encoder} with {self.decoder}"
         text += "" if one.protocol == "paper" else f", protocol {one.protocol}"
+        text += f", {self.apart}" if self.apart else ""
         return text + (f", scored on {100 * one.holdout:.0f} % held out of training" if one.holdout else "")
 
     @property
@@ -109,10 +114,15 @@ def blocks(results: Path) -> list[Block]:
     return sorted((replace(block, joint=joint.get(_network(block))) for block in found), key=_order)
 
 
+def compared(found: Iterable[Block]) -> list[Block]:
+    """Those whose runs may stand beside each other."""
+    return [block for block in found if block.apart is None]
+
+
 def _network(block: Block) -> tuple[Any, ...]:
     """What offline training depends on: all classes are learnt at once, in whatever steps others learn them."""
     one = block.experiment
-    return one.data, one.protocol, one.holdout, block.encoder, block.decoder
+    return one.data, one.protocol, one.holdout, block.encoder, block.decoder, block.apart
 
 
 def _folder_blocks(folder: Path) -> Iterator[Block]:
@@ -135,6 +145,7 @@ def _folder_blocks(folder: Path) -> Iterator[Block]:
                 about.get("side"),
                 about.get("command"),
                 about.get("note"),
+                about.get("apart"),
             )
 
 
@@ -142,7 +153,8 @@ def _order(block: Block) -> tuple[Any, ...]:
     one = block.experiment
     task = TASKS.index(one.task) if one.task in TASKS else len(TASKS)
     setup = SETUPS.index(one.setup)
-    return bool(one.holdout), one.data != "voc", one.data, setup, task, not block.is_transformer, block.name
+    kind = block.apart is not None, not block.is_transformer
+    return bool(one.holdout), one.data != "voc", one.data, setup, task, *kind, block.name
 
 
 def similarities(results: Path) -> list[Similarities]:

@@ -25,12 +25,14 @@ from tools.results.kept import (
     Block,
     benchmarks,
     blocks,
+    compared,
     minutes_of,
     notes_on_repeats,
     repeated,
     similarities,
     speed_of,
 )
+from tools.results.tasks import tasks_tables
 
 IMAGES = Path("docs/images")
 LEGIBLE = 8  # methods in one figure of curves
@@ -46,6 +48,10 @@ reaches when it is trained on all classes at once, which is the same training fo
 steps, without tests. Images a second: from end to end, data and all, median over steps. What of the paper's claims
 these figures bear out: [claims](claims.md). Other readings of its two losses: [contrast](contrast.md).
 """
+TASKS_NOTE = (
+    "Mean ± deviation where there are several seeds, else one seed. Offline training knows no tasks: one figure for"
+    " all of them."
+)
 Figures = dict[Path, Callable[[], Figure]]  # drawn only where they are written
 
 
@@ -54,10 +60,12 @@ def results_page(root: Path) -> tuple[str, Figures]:
     figures: Figures = {}
     found = blocks(root / "results")
     parts = [MADE + INTRODUCTION]
+    for table in tasks_tables(found):
+        parts += ["## All tasks at a glance", TASKS_NOTE, to_markdown(table)]
     for block in found:
         parts += block_section(block, root, figures)
     parts += repeat_section(repeated(root / "results"), notes_on_repeats(root / "results"))
-    parts += paper_section(found)
+    parts += paper_section(compared(found))
     for measured in similarities(root / "results"):
         parts += similarity_section(measured, figures)
     parts += bench_section(benchmarks(root / "results"), figures)
@@ -73,7 +81,7 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
     parts += [to_markdown(main_table(block)), commands(block)]
     if experiment.holdout:
         parts.append("Reading by reading beside MiB, as a figure: [contrast](contrast.md).")
-    elif len(experiment.groups) > 1:
+    elif len(experiment.groups) > 2 and not block.apart:  # of two points the table says all
         for kind, chosen in curves_of(experiment).items():
             text = f"mIoU step by step, {block.source}"
             parts.append(picture(f"{block.name}-{kind}", text, partial(miou_over_steps, chosen), figures))
@@ -172,7 +180,7 @@ def kept_pictures(block: Block, root: Path) -> list[str]:
     found = []
     for kind in ("predictions", "features", "confusion"):
         for path in sorted((root / IMAGES).glob(f"{one.data}-{one.task}-{one.setup}-{kind}*.png")):
-            if block.is_transformer and not one.holdout:
+            if block.is_transformer and not one.holdout and not block.apart:
                 found.append(f"![{kind}, {block.source}](images/{path.name})")
     return found
 

@@ -13,8 +13,9 @@ from tiss.errors import TissError
 from tiss.evaluation.scores import percent
 from tiss.reporting.render import to_markdown
 from tools.results.bench import where
-from tools.results.kept import Block, benchmarks, blocks
+from tools.results.kept import Block, benchmarks, blocks, compared
 from tools.results.page import IMAGES, main_table
+from tools.results.tasks import tasks_tables
 
 BLOCK = re.compile(r"(<!-- results: (?P<name>[\w-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 WAITING = (
@@ -25,7 +26,7 @@ WAITING = (
 
 def readme(root: Path) -> str:
     """README.md with its blocks filled."""
-    texts = {"voc": voc(root), "shapes": shapes(root), "speed": speed(root)}
+    texts = {"voc": voc(root), "tasks": tasks(root), "shapes": shapes(root), "speed": speed(root)}
 
     def fill(match: re.Match[str]) -> str:
         if match["name"] not in texts:
@@ -45,13 +46,19 @@ def headline(block: Block) -> str:
 
 def voc(root: Path) -> str:
     """The headline: VOC 15-1 overlapped with a transformer, and its curves."""
-    for block in blocks(root / "results"):
+    for block in compared(blocks(root / "results")):
         one = block.experiment
         if (one.data, one.task, one.setup) == ("voc", "15-1", "overlapped") and not one.holdout:
             image = f"![mIoU step by step]({IMAGES.as_posix()}/results-{block.name}-steps.png)"
             text = f"**{block.heading}**, mean ± sample deviation over seeds; b: the background."
             return f"{text}\n\n{headline(block)}\n{image}"
     return WAITING
+
+
+def tasks(root: Path) -> str:
+    """All classes, task by task, of the methods that were run on each."""
+    tables = tasks_tables(blocks(root / "results"), ("all",), complete=True)
+    return "\n".join(map(to_markdown, tables))
 
 
 def shapes(root: Path) -> str:

@@ -29,6 +29,8 @@ from tiss.errors import TissError
 from tiss.files import mark, write_json
 from tiss.methods.base import Batches, all_sum
 
+SETTLED = 10  # updates of a step after which all others take about as long
+
 
 def train_step(training: StepTraining) -> float:
     """Trains one step, from its checkpoint where there is one; returns the seconds it took in all."""
@@ -64,7 +66,8 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
             epoch, offset = divmod(iteration, len(training.loader))
             mark("data", routine="epoch" if iteration > position.iteration else None)
             for batch in training.loader.epoch(epoch, start=offset):
-                mark("train")
+                # the first ones compile and capture: they take as long as they like
+                mark("train", routine="update" if iteration >= position.iteration + SETTLED else None)
                 factor = rate_factor(iteration, training.iterations, warmup, config.train.power)
                 set_rate(optimizer, factor)
                 # layers that draw numbers themselves (stochastic depth) must draw the same after a resume

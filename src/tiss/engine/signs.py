@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass
+import sys
+import threading
+from dataclasses import astuple, dataclass
+from pathlib import Path
 
 from tiss.files.phase import Phase
 from tiss.lock import machine_name, process_start
 
 DONE = "done"  # the last beat of a process that leaves in peace
 START = Phase("start", -1, None)  # of a process that has not been heard of
+COMPILERS = ("_dynamo", "_inductor", "triton")  # their work takes minutes, at any time
+MEETINGS = ("torch/distributed/", "torch/nn/parallel/distributed.py")  # code that waits for other processes
+MEETING_CALLS = ("_engine_run_backward", "LossWatch.check")  # gradients meet; a GPU's queue is waited for
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,30 @@ class Peer:
         return f"rank {self.rank} (process {self.pid} on {self.host})"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where in the code the main thread of a process is, and whether it may wait there for others."""
+
+    text: str = "start"
+    may_wait: bool = True
+    compiles: bool = False
+
+    @classmethod
+    def now(cls) -> Place:
+        """That of this process."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        if frame is None:
+            return cls()
+        path, function = Path(frame.f_code.co_filename), frame.f_code.co_qualname
+        text = f"{function} ({path.name}:{frame.f_lineno})"
+        may_wait = function in MEETING_CALLS or any(part in path.as_posix() for part in MEETINGS)
+        compiles = False
+        while frame is not None and not compiles:
+            compiles = any(part in Path(frame.f_code.co_filename).parts for part in COMPILERS)
+            frame = frame.f_back
+        return cls(text, may_wait, compiles)
+
+
 @dataclass
 class Sign:
     """The last sign of life of a process, and when it and the work behind it were seen to change."""
@@ -50,13 +80,14 @@ class Sign:
     since: float
     work: Phase = START
     moved: float = 0.0
+    place: Place = Place()
 
     def update(self, beat: str, now: float) -> None:
         self.beat, self.since = beat, now
         if beat == DONE:
             self.work, self.moved = Phase("wait", -1, None), now
             return
-        work = phase_in(beat)
+        work, self.place = work_in(beat)
         if work != self.work:
             self.work, self.moved = work, now
 
@@ -68,11 +99,11 @@ class Sign:
         return self.work.patience is not None and now - self.moved > self.work.patience
 
 
-def beat_of(number: int, work: Phase) -> str:
+def beat_of(number: int, work: Phase, place: Place) -> str:
     """A sign of life with the work in it: both ends are of the same version, so nothing is checked."""
-    return json.dumps([number, work.name, work.count, work.patience])
+    return json.dumps([number, *astuple(work), *astuple(place)])
 
 
-def phase_in(beat: str) -> Phase:
-    _, name, count, patience = json.loads(beat)
-    return Phase(name, count, patience)
+def work_in(beat: str) -> tuple[Phase, Place]:
+    _, *values = json.loads(beat)
+    return Phase(*values[:4]), Place(*values[4:])

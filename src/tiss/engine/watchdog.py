@@ -7,6 +7,7 @@ last change that it saw, so clocks of several machines need not agree.
 
 A beat comes from a thread of its own, so it says little about the work: it carries the phase of the work along
 (tiss.files.phase). Where one process is overdue in what it does while all others wait, the first process names it.
+Within an update nobody can tell who waits: where all are overdue in one, the place of each in the code tells.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from torch.distributed import Store
 
-from tiss.engine.signs import DONE, Peer, Sign, beat_of
+from tiss.engine.signs import DONE, Peer, Place, Sign, beat_of
 from tiss.errors import one_line
 from tiss.files.phase import progress
 from tiss.lock import process_start
@@ -63,7 +64,7 @@ class Watchdog:
 
     def start(self) -> None:
         self._set(f"who/{self.rank}", json.dumps(asdict(Peer.myself(self.rank))))
-        self._set(f"beat/{self.rank}", beat_of(0, progress.now))
+        self._set(f"beat/{self.rank}", beat_of(0, progress.now, Place.now()))
         self._hear_termination()
         self.thread.start()
 
@@ -127,7 +128,7 @@ class Watchdog:
 
     def _look(self) -> None:
         self.beats += 1
-        self._set(f"beat/{self.rank}", beat_of(self.beats, progress.now))
+        self._set(f"beat/{self.rank}", beat_of(self.beats, progress.now, Place.now()))
         self._obey()
         now = time.monotonic()
         slept = now - self.last_look > self.timeout / 2  # this process itself was stopped or starved
@@ -145,23 +146,48 @@ class Watchdog:
             elif now - sign.since > self.timeout:
                 self._sentence(peer or rank, f"has given no sign of life for {self.timeout:.0f} s", kill=True)
         if self.rank == 0:
-            self._look_at_work(now, slept)
+            own = self.signs.setdefault(0, Sign("", now))
+            own.update(beat_of(self.beats, progress.now, Place.now()), now)
+            if slept:
+                own.moved = now
+            if len(self.signs) == self.size:
+                self._look_at_work(now)
+                self._look_at_updates(now)
 
-    def _look_at_work(self, now: float, slept: bool) -> None:
+    def _look_at_work(self, now: float) -> None:
         """Names a process that is overdue while all others wait for it; this one's own work counts too."""
-        own = self.signs.setdefault(0, Sign("", now))
-        own.update(beat_of(self.beats, progress.now), now)
-        if slept:
-            own.moved = now
         late = {rank: sign for rank, sign in self.signs.items() if sign.is_overdue(now)}
         others = [sign for rank, sign in self.signs.items() if rank not in late]
-        if not late or not others or len(self.signs) < self.size:
+        if not late or not others:
             return
         rank, sign = max(late.items(), key=lambda item: now - item[1].moved)
         quiet = min(QUIET, (sign.work.patience or 0) / 2)
         if all(other.waits and (other.beat == DONE or now - other.moved > quiet) for other in others):
             what = f"has been at '{sign.work.name}' for {now - sign.moved:.0f} s while all others wait for it"
             self._sentence(self.peers.get(rank) or Peer.myself(0), what, kill=rank != 0)
+
+    def _look_at_updates(self, now: float) -> None:
+        """Names a process that hangs within an update: all are late there, and it alone is not where one waits."""
+        limits = [sign.work.together for sign in self.signs.values() if sign.work.name == "train"]
+        if not limits or None in limits or not all(sign.waits for sign in self.signs.values()):
+            return
+        still = now - max(sign.moved for sign in self.signs.values())
+        compiling = any(sign.place.compiles for sign in self.signs.values())
+        if compiling or still <= max(limit for limit in limits if limit is not None):
+            return
+        suspects = [rank for rank, sign in self.signs.items() if not sign.place.may_wait]
+        if len(suspects) == 1:
+            (rank,) = suspects
+            what = f"has been at one update for {still:.0f} s, in {self.signs[rank].place.text}, "
+            what += "while all others wait for it"
+            self._sentence(self.peers.get(rank) or Peer.myself(0), what, kill=rank != 0)
+        else:
+            places = ", ".join(
+                f"rank {rank} in {sign.place.text}" for rank, sign in sorted(self.signs.items())
+            )
+            self._sentence(
+                Peer.myself(0), f"and all others have been at one update for {still:.0f} s: {places}"
+            )
 
     def _sign_of(self, rank: int, now: float) -> Sign:
         beat = self._read(f"beat/{rank}")

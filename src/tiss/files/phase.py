@@ -1,8 +1,9 @@
 """What a process is doing: for tests that kill it there, and for other processes that wait for it.
 
 The watchdog of a run of several processes sends this along with its sign of life. A process that waits for others
-(or may do so, within an update) is never at fault. One that does something else is expected to be done with it in
-time: soon, where it is one of many alike, and before the others lose patience anyway, where it is not.
+is never at fault. One that does something else is expected to be done with it in time: soon, where it is one of many
+alike, and before the others lose patience anyway, where it is not. Within an update a process computes or waits, and
+seen from outside that is the same: so an update is late only when it is late for all of them.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ CHECKPOINT_TIMEOUT = 300.0  # the same for checkpoints: a busy disk can keep a f
 PATIENCE = 1500.0  # seconds for all other things; collectives give up after 1800 and name nobody
 TIMES = 10  # so many times as long as the longest before may it take
 LEARNT = 5  # so often must it have been done before one knows how long it takes
-WAITING = ("wait", "train")  # an update computes or waits: seen from outside, that is the same
+WAITING = ("wait", "train")  # where a process may be for as long as another one is late
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What is being done, the number of things done before it, and how long it may take (None: as it likes)."""
+    """What is being done, the number of things done before it, and how long it may take (None: as it likes).
+
+    `together` is how long it may take where all processes are at it: known of an update that is one of many.
+    """
 
     name: str
     count: int
     patience: float | None
+    together: float | None = None
 
 
 class Progress:
@@ -47,13 +52,16 @@ class Progress:
             self.longest[self.routine] = max(self.longest.get(self.routine, 0.0), moment - self.since)
             self.times[self.routine] = self.times.get(self.routine, 0) + 1
         self.since, self.routine = moment, routine
-        self.now = Phase(name, self.now.count + 1, self._patience(name, routine))
-
-    def _patience(self, name: str, routine: str | None) -> float | None:
+        known, count = self._known(name, routine), self.now.count + 1
         if name in WAITING:
-            return None
+            self.now = Phase(name, count, None, known)
+        else:
+            self.now = Phase(name, count, PATIENCE if known is None else known)
+
+    def _known(self, name: str, routine: str | None) -> float | None:
+        """Seconds that it may take, where it was done often enough to know."""
         if routine is None or self.times.get(routine, 0) < LEARNT:
-            return PATIENCE
+            return None
         least = float(os.environ.get("TISS_STALL_TIMEOUT", STALL_TIMEOUT))
         if name == "checkpoint":
             least = max(least, CHECKPOINT_TIMEOUT)

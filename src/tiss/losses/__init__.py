@@ -2,6 +2,7 @@
 
 from tiss.losses.argmax import upsampled_argmax
 from tiss.losses.backends import available_backends
+from tiss.losses.binary import binary_cross_entropy
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
 from tiss.losses.pixel import (
     cross_entropy,
@@ -26,6 +27,7 @@ __all__ = [
     "EntropyThresholds",
     "Prototypes",
     "available_backends",
+    "binary_cross_entropy",
     "class_sums",
     "cross_entropy",
     "distillation",

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.config import setting
-from tiss.data.base import BACKGROUND, IGNORE, Batch
+from tiss.data.base import BACKGROUND, Batch
+from tiss.losses import binary_cross_entropy, upsampled_argmax
 from tiss.methods.base import Batches, Method, Settings, register_method
 from tiss.models.contract import Output
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
+
+SMALL = 1e-6  # a confidence of 0 or 1 would want an infinite logit
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,14 @@ class Frozen(Method):
     def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
         if teacher is None or teacher.logits.shape[1] < 2:
             return batch.label
-        confidence, old_class = torch.sigmoid(teacher.pixels()[:, 1:].float()).max(dim=1)
-        taken = (batch.label == BACKGROUND) & (confidence > self.settings.confidence)
-        return torch.where(taken, old_class + 1, batch.label)
+        # in the background's place stands a logit that only a sure class exceeds: one argmax finds both
+        logits, confidence = teacher.logits.float(), min(max(self.settings.confidence, SMALL), 1 - SMALL)
+        sure = torch.full_like(logits[:, :1], math.log(confidence / (1 - confidence)))
+        found = upsampled_argmax(torch.cat([sure, logits[:, 1:]], dim=1), teacher.resolution)
+        return torch.where(batch.label == BACKGROUND, found.to(batch.label.dtype), batch.label)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        label = batch.label
-        logits = output.pixels()[:, 1:].float()  # a sigmoid for each foreground class; channel 0 has none
-        channels = torch.arange(1, logits.shape[1] + 1, device=label.device).view(1, -1, 1, 1)
-        wanted = (label.unsqueeze(1) == channels).to(logits.dtype)
-        error = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(dim=1)
-        return {"binary": (error * (label != IGNORE)).mean()}
+        return {"binary": binary_cross_entropy(output.logits, batch.label, to=output.resolution)}
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         model.requires_grad_(True)
