@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.results.claims_page import claims_page
-from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide, spearman
-from tools.results.contrast import Reading, contrast_page, one_seed, seeds_text, sentence, signed
+from tools.results.claims_page import claims_page, summary
+from tools.results.compare import ALONE, HOLDS, NOT, OPEN, REVERSE, Finding, decide, spearman
+from tools.results.contrast import Reading, answer, contrast_page, one_seed, seeds_text, sentence, signed
 from tools.results.kept import blocks
 from tools.results.page import results_page
 from tools.results.pages import make_pages
@@ -222,6 +222,10 @@ def test_sentences_about_readings_follow_from_their_figures() -> None:
     assert sentence("new", rows[:2], None) == (
         "**New classes.** Lifted by: none. Lowered by: none. One seed: A +1.5; B (tau 0.1) -1.5."
     )
+    assert answer(rows[1:], {"old": None, "new": 0.7}) == (
+        "**In short**: of 6 readings, none lifts the old classes beyond the spread, none lower them; "
+        "1 lifts the new classes beyond the spread, 2 lower them."
+    )
     assert one_seed(rows) == "One seed decides nothing: A; B (tau 0.1); C."
     assert one_seed(rows[:3]) == "One seed decides nothing: every reading here has one."
     assert one_seed(rows[3:]) == ""
@@ -279,6 +283,26 @@ def test_the_rule() -> None:
     assert decide(value(60, 0.1), value(58.1, 1.0)) == NOT
     assert decide(value(55, 1.0), value(58, 1.0)) == REVERSE
     assert decide(value(60, None), value(10, 1.0)) == OPEN
+    assert decide(value(60, None), value(10, 1.0), assumed=3.0) == HOLDS + ALONE
+    assert decide(value(10, None), value(60, None), assumed=3.0) == REVERSE + ALONE
+    assert decide(value(60, None), value(54, 1.0), assumed=3.0) == OPEN
+    assert (
+        decide(value(60, None), value(52, 5.0), assumed=3.0) == OPEN
+    )  # the known deviation is the larger one
+    assert decide(value(60, 1.0), value(57, 1.0), assumed=9.0) == HOLDS  # not needed
+
+
+def test_what_is_undecided_is_counted_beside_what_is_decided() -> None:
+    def told(*verdicts: str) -> str:
+        return summary([Finding("", "", (), verdict) for verdict in verdicts])
+
+    assert told() == "not measured yet"
+    assert told(OPEN) == "undecided: one seed"
+    assert told(HOLDS) == "**holds**"
+    assert told(HOLDS, HOLDS + ALONE, OPEN) == "**holds** (2 of 2; 1 by one seed; 1 undecided)"
+    assert told(HOLDS + ALONE) == "**holds** (one seed)"
+    assert told(HOLDS, NOT) == "**holds in 1 of 2**"
+    assert told(NOT, REVERSE, OPEN) == "**does not hold** (within the spread; the reverse; 1 undecided)"
 
 
 def test_rank_correlation() -> None:

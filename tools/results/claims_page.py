@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.results.claims import AIMS, CLAIMS, Claim
-from tools.results.compare import HOLDS, STRONG, UNDECIDED, Finding
+from tools.results.compare import ALONE, HOLDS, STRONG, UNDECIDED, Finding, largest_deviation, of_part
 from tools.results.kept import Block, blocks, compared, similarities
 from tools.results.page import MADE
 
 MISSING = "not measured yet"
+DEVIATIONS = "<deviations>"
 INTRODUCTION = f"""
 # The paper's claims, and what our runs say
 
 Each claim of the paper's text in our words, its own figures, and ours. One rule decides: **A is above B when the means
 differ by more than twice the larger of the two sample deviations over seeds.** If so, and in the claimed direction, the
-claim *holds* there; if the difference is smaller, or goes the other way, it *does not hold*. One seed decides nothing.
+claim *holds* there; if the difference is smaller, or goes the other way, it *does not hold*. A side with one seed has
+no deviation: it is given the largest that any method here showed over three seeds ({DEVIATIONS}). What is
+within twice of that stays undecided, what goes beyond is decided and marked *one seed*.
 Similarities are measured on one seed a method; there a claim holds when methods rank by similarity as they rank by mIoU
 after the last step (rank correlation at least {STRONG:g}, over four methods or more). Means are with the background.
 A share of offline is held against the stated one, mean over seeds. The last two are aims of ours, not the paper's.
@@ -35,7 +38,8 @@ def claims_page(root: Path) -> str:
         lines.append(f"| {number} | {claim.text} | {summary(findings)} |")
         parts.append(claim_section(number, claim, findings))
     notes = source_note(kept)
-    text = "\n".join([MADE + INTRODUCTION, notes, "\n".join(lines), "", "\n\n".join(parts)])
+    introduction = INTRODUCTION.replace(DEVIATIONS, deviations(kept))
+    text = "\n".join([MADE + introduction, notes, "\n".join(lines), "", "\n\n".join(parts)])
     return text.strip() + "\n"
 
 
@@ -46,12 +50,18 @@ def summary(findings: Sequence[Finding]) -> str:
     decided = [finding for finding in findings if not finding.verdict.startswith(UNDECIDED)]
     if not decided:
         return findings[0].verdict
-    held = sum(finding.verdict == HOLDS for finding in decided)
-    if held == len(decided):
-        return f"**{HOLDS}**" + (f" ({held} of {held})" if held > 1 else "")
-    if held == 0:
-        return f"**does not hold** ({'; '.join(dict.fromkeys(_why(finding) for finding in decided))})"
-    return f"**holds in {held} of {len(decided)}**"
+    held = [finding for finding in decided if finding.verdict.startswith(HOLDS)]
+    if not held:
+        verdict, details = "does not hold", list(dict.fromkeys(_why(finding) for finding in decided))
+    elif len(held) < len(decided):
+        verdict, details = f"holds in {len(held)} of {len(decided)}", []
+    else:
+        alone = sum(finding.verdict.endswith(ALONE) for finding in held)
+        verdict, details = HOLDS, [f"{len(held)} of {len(held)}"] if len(held) > 1 else []
+        details += ["one seed" if alone == len(held) else f"{alone} by one seed"] if alone else []
+    open_ones = len(findings) - len(decided)
+    details += [f"{open_ones} undecided"] if open_ones else []
+    return f"**{verdict}**" + (f" ({'; '.join(details)})" if details else "")
 
 
 def _why(finding: Finding) -> str:
@@ -69,6 +79,13 @@ def claim_section(number: int, claim: Claim, findings: Sequence[Finding]) -> str
     if names:
         lines += ["", f"Runs: {', '.join(names)}."]
     return "\n".join(lines)
+
+
+def deviations(kept: Sequence[Block]) -> str:
+    """The deviations that stand in for unknown ones."""
+    known = [(part, largest_deviation(kept, of_part(part))) for part in ("old", "new", "all")]
+    told = [f"{part} {value:.1f}" for part, value in known if value is not None]
+    return f"{', '.join(told)} points" if told else "none yet"
 
 
 def source_note(kept: Sequence[Block]) -> str:

@@ -15,6 +15,8 @@ STRONG = 0.8  # a rank correlation from which on we say that one figure goes wit
 UNDECIDED = "undecided: "
 HOLDS, OPEN, SEEN = "holds", UNDECIDED + "one seed", UNDECIDED + "seen on two pictures, not measured"
 NOT, REVERSE = "does not hold: within the spread", "does not hold: the reverse"
+ALONE = " (one seed)"  # after a verdict for which the largest deviation of all had to serve
+ENOUGH = 3  # seeds from which on a deviation is believed
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,45 @@ class Side:
     series: Series
 
 
-def decide(better: Value, worse: Value) -> str:
+def decide(better: Value, worse: Value, assumed: float | None = None) -> str:
     """Whether `better` is above `worse` by more than twice the larger deviation over seeds.
+
+    A side with one seed has none: there `assumed` serves, and what lies within twice of it stays undecided.
 
     >>> decide(Value(60.0, 1.0, 3), Value(57.0, 0.5, 3)), decide(Value(60.0, 1.0, 3), Value(59.0, 0.5, 3))
     ('holds', 'does not hold: within the spread')
+    >>> decide(Value(60.0, 1.0, 3), Value(40.0), assumed=5.0), decide(Value(60.0, 1.0, 3), Value(51.0), assumed=5.0)
+    ('holds (one seed)', 'undecided: one seed')
     """
-    if better.deviation is None or worse.deviation is None:
+    difference, deviations = better.mean - worse.mean, [better.deviation, worse.deviation]
+    alone = None in deviations
+    known = [*(one for one in deviations if one is not None), *([assumed] if alone and assumed else [])]
+    if alone and not assumed:
         return OPEN
-    spread = 2 * max(better.deviation, worse.deviation)
-    difference = better.mean - worse.mean
-    return HOLDS if difference > spread else REVERSE if -difference > spread else NOT
+    spread = 2 * max(known)
+    if abs(difference) <= spread:
+        return OPEN if alone else NOT
+    return (HOLDS if difference > 0 else REVERSE) + (ALONE if alone else "")
 
 
-def compare(where: str, part: str, better: Side, worse: Side, digits: int = 1) -> Iterator[Finding]:
+Measure = Callable[[Block, Series], Value | None]
+
+
+def of_part(part: str) -> Measure:
+    """The mean of some classes after the last step."""
+    return lambda block, series: block.last(series, part)
+
+
+def largest_deviation(blocks: Sequence[Block], measure: Measure) -> float | None:
+    """Over seeds, of any method on real data: how far a single run may be off, at the most that was seen."""
+    values = [measure(block, series) for block in scored(blocks) for series in block.experiment.series]
+    known = [one.deviation for one in values if one is not None and one.count >= ENOUGH]
+    return max((one for one in known if one is not None), default=None)
+
+
+def compare(
+    where: str, part: str, better: Side, worse: Side, assumed: float | None, digits: int = 1
+) -> Iterator[Finding]:
     """One finding, if both sides were measured."""
     if better.value is None or worse.value is None:
         return
@@ -58,9 +85,8 @@ def compare(where: str, part: str, better: Side, worse: Side, digits: int = 1) -
     text = f"{part}: {shown} ({difference:+.{digits}f})"
     other = differing(better.series, worse.series)
     note = f"; they also differ in {', '.join(other)}" if other else ""
-    yield Finding(
-        where, text + note, runs_of(better.series) + runs_of(worse.series), decide(better.value, worse.value)
-    )
+    verdict = decide(better.value, worse.value, assumed)
+    yield Finding(where, text + note, runs_of(better.series) + runs_of(worse.series), verdict)
 
 
 def _number(value: Value | None, digits: int) -> str:
@@ -107,6 +133,7 @@ def versus(
     _: object,
 ) -> Iterator[Finding]:
     """One method against another, on every task for which we have both."""
+    assumed = {part: largest_deviation(blocks, of_part(part)) for part in parts}
     for block in scored(blocks, transformer):
         one, other = block.series(better), block.series(worse)
         if one is not None and other is not None:
@@ -114,11 +141,12 @@ def versus(
                 better_side, worse_side = (
                     Side(series.label, block.last(series, part), series) for series in (one, other)
                 )
-                yield from compare(block.heading, part, better_side, worse_side)
+                yield from compare(block.heading, part, better_side, worse_side, assumed[part])
 
 
 def best_of_all(method: str, rivals: Sequence[str], blocks: Sequence[Block], _: object) -> Iterator[Finding]:
     """A method against the best of its rivals, all classes; it takes two rivals to speak of a best."""
+    assumed = largest_deviation(blocks, of_part("all"))
     for block in scored(blocks, True):
         own = block.series(method)
         others = [series for name in rivals if (series := block.series(name)) is not None]
@@ -126,7 +154,8 @@ def best_of_all(method: str, rivals: Sequence[str], blocks: Sequence[Block], _: 
             continue
         sides = [Side(series.label, block.last(series, "all"), series) for series in others]
         best = max(sides, key=lambda side: side.value.mean if side.value else -1.0)
-        yield from compare(block.heading, "all", Side(own.label, block.last(own, "all"), own), best)
+        own_side = Side(own.label, block.last(own, "all"), own)
+        yield from compare(block.heading, "all", own_side, best, assumed)
 
 
 def above_each(method: str, rivals: Sequence[str], blocks: Sequence[Block], _: object) -> Iterator[Finding]:
@@ -147,34 +176,33 @@ def kept_share(block: Block, series: Series) -> Value | None:
 
 
 def architectures(
-    figure: Callable[[Block, Series], Value | None],
+    figure: Measure,
     part: str,
     digits: int,
-    methods: tuple[str, str],
+    methods: Sequence[tuple[str, str]],
     blocks: Sequence[Block],
     _: object,
 ) -> Iterator[Finding]:
-    """A method on a transformer against one on a CNN, on the same task."""
+    """A method on a transformer against one on a CNN, on the same task, pair by pair."""
+    assumed = largest_deviation(blocks, figure)
     for one in scored(blocks, True):
         for other in scored(blocks, False):
             places = [(b.experiment.data, b.experiment.task, b.experiment.setup) for b in (one, other)]
-            found = one.series(methods[0]), other.series(methods[1])
-            if places[0] == places[1] and found[0] is not None and found[1] is not None:
+            for pair in methods if places[0] == places[1] else ():
+                found = [(block, block.series(name)) for block, name in zip((one, other), pair, strict=True)]
                 sides = [
                     Side(f"{series.label} {block.encoder}", figure(block, series), series)
-                    for block, series in zip((one, other), found, strict=True)
+                    for block, series in found
                     if series is not None
                 ]
-                yield from compare(" ".join(places[0]), part, sides[0], sides[1], digits)
-
-
-def last_all(block: Block, series: Series) -> Value | None:
-    return block.last(series, "all")
+                if len(sides) == 2:
+                    yield from compare(" ".join(places[0]), part, sides[0], sides[1], assumed, digits)
 
 
 def harder(blocks: Sequence[Block], _: object) -> Iterator[Finding]:
     """The same five classes at once and one after another."""
     known = {(b.experiment.data, b.experiment.task, b.experiment.setup, b.encoder): b for b in scored(blocks)}
+    assumed = largest_deviation(blocks, of_part("all"))
     for (data, task, setup, encoder), block in known.items():
         other = known.get((data, "15-1", setup, encoder))
         at_once, in_turn = block.series("mib"), other.series("mib") if other else None
@@ -183,7 +211,7 @@ def harder(blocks: Sequence[Block], _: object) -> Iterator[Finding]:
                 Side("15-5", block.last(at_once, "all"), at_once),
                 Side("15-1", other.last(in_turn, "all"), in_turn),
             )
-            yield from compare(f"{data} {setup}, {encoder}, MiB", "all", *sides)
+            yield from compare(f"{data} {setup}, {encoder}, MiB", "all", *sides, assumed)
 
 
 def ratio(method: str, target: float, blocks: Sequence[Block], _: object) -> Iterator[Finding]:

@@ -140,7 +140,7 @@ def sections(test: Block | None, held: Block | None, figures: Figures) -> list[s
         if rows
     ]
     drawn = partial(contrast_figure, panels, source)
-    parts = [RULE + (ONE_SEED if alone else ""), glossary([*tried, *tested])]
+    parts = [answer(tried, spreads), RULE + (ONE_SEED if alone else ""), glossary([*tried, *tested])]
     parts.append(
         picture("contrast", f"change against MiB, reading by reading; pictures of {source}", drawn, figures)
     )
@@ -153,6 +153,18 @@ def sections(test: Block | None, held: Block | None, figures: Figures) -> list[s
         parts += [f"## {test.heading}, scored on the test set", to_markdown(tested_table(test, tested))]
         parts += [sentence(part, tested, None) for part in PARTS]
     return [part for part in parts if part]
+
+
+def answer(tried: Sequence[Reading], spreads: dict[str, float | None]) -> str:
+    """How many of the readings on the holdout lift or lower the classes, in one sentence."""
+    if not tried:
+        return ""
+    told = []
+    for part in ("old", "new"):
+        verdicts = [one.verdict(part, spreads[part]) for one in tried]
+        lifted, lowered = (verdicts.count(verdict) or "none" for verdict in (ABOVE, BELOW))
+        told.append(f"{lifted} lifts the {part} classes beyond the spread, {lowered} lower them")
+    return f"**In short**: of {len(tried)} readings, {'; '.join(told)}."
 
 
 def spread_of(block: Block | None) -> dict[str, float | None]:
