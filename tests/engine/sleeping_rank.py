@@ -13,8 +13,9 @@ from typing import Any
 
 from tiss.cli.main import main
 from tiss.data.source import FileSource
-from tiss.engine import loop
+from tiss.engine import loop, update
 from tiss.methods.mib import MiB
+from tiss.methods.sdr import SDR
 
 READS = 60  # pictures that are read before: enough to know how long one takes
 UPDATES = 30  # updates that are done before
@@ -39,8 +40,14 @@ if __name__ == "__main__":
     if os.environ["RANK"] == rank:
         if where == "read":
             FileSource.read = sleepy(FileSource.read, READS)  # type: ignore[method-assign]
-        elif where == "update":
+        elif where == "loss":  # the others are in the backward pass
             MiB.losses = sleepy(MiB.losses, UPDATES)  # type: ignore[method-assign]
+        elif where == "forward":  # the others are there too, or in the backward pass
+            update.losses_of = sleepy(update.losses_of, UPDATES)
+        elif where == "prototypes":  # after processes have met within the loss
+            SDR.prototypes_met = sleepy(lambda: None, UPDATES)  # type: ignore[attr-defined]
+            met = SDR._update
+            SDR._update = lambda *rest: (met(*rest), SDR.prototypes_met())  # type: ignore
         else:
             loop.save_checkpoint = sleepy(loop.save_checkpoint, 2)
     sys.exit(main(["run", *flags]))

@@ -73,20 +73,47 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(
     ("rank", "where"),
     [
         (1, "read"),
-        (1, "update"),
+        (1, "loss"),
         pytest.param(0, "read", marks=pytest.mark.slow),
-        pytest.param(0, "update", marks=pytest.mark.slow),
+        pytest.param(0, "loss", marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_whose_work_stands_still_is_named(
     rank: int, where: str, long_flags: list[str], straight: Path, tmp_path: Path
 ):
     """Its threads live on and beat; only the one that works sleeps, and the other rank waits for it."""
-    out = tmp_path / "run"
-    flags = [*long_flags, "--out", str(out), "--train.loader", "workers", "--train.workers", "0"]
+    flags = [*long_flags, "--out", str(tmp_path / "run")]
+    flags += ["--train.loader", "workers", "--train.workers", "0"]
+    message = named_while_asleep(rank, where, flags, tmp_path)
+    assert ("has been at 'data' for" if where == "read" else "has been at one update for") in message
+    assert where == "read" or "in sleepy.<locals>.call (sleeping_rank.py:" in message
+    assert main(["run", *flags, "--resume"]) == 0
+    for step in (0, 1):
+        same_weights(straight, tmp_path / "run", step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "more"),
+    [
+        ("forward", ["--model.encoder", "resnet_micro"]),  # the other one waits in a batch norm
+        ("forward", ["--train.shard", "true"]),  # … for a weight
+        ("loss", ["--train.shard", "true", "--train.clip", "1.0"]),
+        ("prototypes", ["--method", "sdr"]),
+    ],
+)
+def test_a_rank_that_hangs_in_other_kinds_of_update(
+    where: str, more: list[str], long_flags: list[str], tmp_path: Path
+):
+    flags = [*long_flags, "--out", str(tmp_path / "run"), *more]
+    assert "has been at one update for" in named_while_asleep(1, where, flags, tmp_path)
+
+
+def named_while_asleep(rank: int, where: str, flags: list[str], folder: Path) -> str:
+    """What the run says before it ends, since `rank` falls asleep."""
     module = ("tests.engine.sleeping_rank", str(rank), where)
     start = time.monotonic()
-    launched = Launched(flags, tmp_path / "log", module=module, TISS_STALL_TIMEOUT="4")
+    launched = Launched(flags, folder / "log", module=module, TISS_STALL_TIMEOUT="4")
     try:
         assert launched.wait(100) != 0
     finally:
@@ -94,15 +121,10 @@ def test_a_rank_whose_work_stands_still_is_named(
     assert f"rank {rank} sleeps" in launched.output()
     (message,) = launched.messages()
     assert f"rank {rank} (process " in message
-    said = {"read": "has been at 'data' for", "update": "at one update for"}
-    assert said[where] in message
     assert "while all others wait for it" in message
-    assert where == "read" or "sleepy.<locals>.call (sleeping_rank.py:" in message
     assert "--resume" in message
     assert time.monotonic() - start < 90
-    assert main(["run", *flags, "--resume"]) == 0
-    for step in (0, 1):
-        same_weights(straight, out, step)
+    return message
 
 
 def test_long_work_that_is_not_routine_is_left_alone(long_flags: list[str], tmp_path: Path):

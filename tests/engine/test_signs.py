@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import threading
+from typing import Any
 
 import pytest
 
-from tiss.engine.signs import DONE, Peer, Place, Sign, beat_of, work_in
-from tiss.engine.watchdog import Watchdog
+from tiss.engine.signs import DONE, Place, Sign, beat_of, work_in
+from tiss.engine.stalls import find_stall
 from tiss.files import doing, phase
 from tiss.files.phase import LEARNT, PATIENCE, STALL_TIMEOUT, Phase, Progress
 
@@ -86,64 +87,138 @@ def test_an_update_is_late_only_for_all_together(clock: list[float]) -> None:
     assert progress.now.together == 90.0
 
 
+def test_an_update_goes_on_as_one_of_many_after_a_wait(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    progress = Progress()
+    monkeypatch.setattr(phase, "progress", progress)
+    for name in ("train", "evaluate"):
+        routine(progress, clock, name, 0.2, LEARNT + 2)
+        before = progress.now
+        with doing("wait"):
+            assert progress.now.name == "wait"
+        known = (progress.now.patience, progress.now.together)
+        assert known == ((None, before.together) if name == "train" else (PATIENCE, None))
+
+
+def test_another_run_begins_anew(clock: list[float]) -> None:
+    progress = Progress()
+    routine(progress, clock, "train", 0.2, 2 * LEARNT)
+    progress.enter("train", "train", turn=(3, 70))
+    progress.forget()
+    progress.enter("train", "train")
+    assert (progress.now.together, progress.now.turn) == (None, (-1, -1))
+
+
 def test_the_place_of_the_main_thread() -> None:
     place = Place.now()
-    assert place.text.startswith("Place.now (signs.py:")
+    assert place.text.startswith("Place.of (signs.py:")
     assert not place.may_wait and not place.compiles
 
 
+def place_below(path: str, name: str = "work") -> Place:
+    """The place of a thread whose innermost call is of this name, in a file of this path."""
+    scope: dict[str, Any] = {}
+    exec(compile(f"def {name}(begun, end):\n    begun.set()\n    end()\n", path, "exec"), scope)
+    begun, end = threading.Event(), threading.Lock()
+    end.acquire()
+    thread = threading.Thread(target=scope[name], args=(begun, end.acquire))
+    thread.start()
+    begun.wait()
+    try:
+        return Place.of(thread)
+    finally:
+        end.release()
+        thread.join()
+
+
 @pytest.mark.parametrize(
-    ("places", "seconds", "together", "message"),
+    ("path", "name", "may_wait", "compiles"),
     [
-        (
-            [HERE, MEETING],
-            46,
-            45.0,
-            "rank 0 .*at one update for 46 s, in step .there.py:7., while all others",
-        ),
-        (
-            [MEETING, HERE],
-            46,
-            45.0,
-            "rank 1 .*at one update for 46 s, in step .there.py:7., while all others",
-        ),
-        (
-            [MEETING, MEETING],
-            46,
-            45.0,
-            "rank 0 .*and all others .*: rank 0 in all_reduce .*, rank 1 in all_reduce",
-        ),
-        ([HERE, HERE], 46, 45.0, "rank 0 .*and all others .*: rank 0 in step .*, rank 1 in step"),
-        ([HERE, MEETING], 44, 45.0, None),  # not late yet
-        ([HERE, MEETING], 46, None, None),  # one of the first updates
-        ([HERE, Place("compile (x.py:1)", False, compiles=True)], 46, 45.0, None),
+        ("/x/tiss/methods/mib.py", "losses", False, False),
+        ("/x/torch/distributed/distributed_c10d.py", "all_reduce", True, False),
+        ("/x/torch/autograd/graph.py", "_engine_run_backward", True, False),
+        ("/x/torch/_dynamo/eval_frame.py", "call", False, False),  # below every compiled call
+        ("/x/torch/_dynamo/convert_frame.py", "call", False, True),
+        ("/x/triton/compiler/compiler.py", "compile", False, True),
     ],
 )
-def test_who_hangs_in_an_update(
-    places: list[Place], seconds: float, together: float | None, message: str | None
-) -> None:
-    said: list[str] = []
-
-    class Told(Watchdog):
-        def __init__(self) -> None:
-            self.signs = {
-                rank: Sign("", 0.0, Phase("train", 9, None, together), 0.0, place)
-                for rank, place in enumerate(places)
-            }
-            self.peers = {1: Peer(1, "host", "machine", 7, "")}
-
-        def _sentence(self, who: Peer | int, what: str, kill: bool = False) -> None:
-            said.append(f"{who} {what}")
-
-    Told()._look_at_updates(seconds)
-    assert len(said) == (message is not None)
-    assert message is None or re.search(message, said[0])
+def test_what_a_place_says(path: str, name: str, may_wait: bool, compiles: bool) -> None:
+    place = place_below(path, name)
+    assert place.text == f"{name} ({path.rpartition('/')[2]}:3)"
+    assert (place.may_wait, place.compiles) == (may_wait, compiles)
+    assert not Place.now().compiles
 
 
-def test_one_process_in_its_first_update_is_waited_for() -> None:
-    class Told(Watchdog):
-        def __init__(self) -> None:
-            known, first = Phase("train", 9, None, 45.0), Phase("train", 9, None, None)
-            self.signs = {0: Sign("", 0.0, known, 0.0, MEETING), 1: Sign("", 0.0, first, 0.0, HERE)}
+def sign(place: Place, together: float | None = 45.0, turn: int = 70, work: str = "train") -> Sign:
+    patience = None if work in ("train", "wait") else 45.0
+    return Sign("", 0.0, Phase(work, 9, patience, together, (0, turn)), 0.0, place)
 
-    Told()._look_at_updates(1000.0)
+
+COMPILING = Place("compile (x.py:1)", False, compiles=True)
+
+
+@pytest.mark.parametrize(
+    ("signs", "seconds", "rank", "said"),
+    [
+        (
+            [sign(HERE), sign(MEETING)],
+            46,
+            0,
+            "at one update for 46 s, in step (there.py:7), while all others",
+        ),
+        (
+            [sign(MEETING), sign(HERE)],
+            46,
+            1,
+            "at one update for 46 s, in step (there.py:7), while all others",
+        ),
+        ([sign(MEETING), sign(MEETING), sign(HERE)], 46, 2, "at one update for 46 s"),
+        (
+            [sign(MEETING), sign(MEETING)],
+            46,
+            None,
+            "all processes have been at one update for 46 s: rank 0 in all_red",
+        ),
+        (
+            [sign(HERE), sign(HERE)],
+            46,
+            None,
+            "all processes have been at one update for 46 s: rank 0 in step",
+        ),
+        (
+            [sign(HERE, turn=72), sign(HERE)],
+            46,
+            1,
+            "at one update for 46 s, in step",
+        ),  # the first one ran ahead
+        ([sign(HERE, turn=72, work="data"), sign(HERE)], 46, 1, "at one update for 46 s, in step"),
+        ([sign(HERE, work="data"), sign(MEETING)], 46, 0, "at 'data' for 46 s while all others wait"),
+        (
+            [sign(HERE, work="data"), sign(MEETING, work="wait")],
+            46,
+            0,
+            "at 'data' for 46 s while all others wait",
+        ),
+    ],
+)
+def test_who_hangs(signs: list[Sign], seconds: float, rank: int | None, said: str) -> None:
+    found = find_stall(dict(enumerate(signs)), seconds)
+    assert found is not None
+    assert found.rank == rank
+    assert said in found.what
+
+
+@pytest.mark.parametrize(
+    ("signs", "seconds"),
+    [
+        ([sign(HERE), sign(MEETING)], 44),  # not late yet
+        ([sign(HERE, None), sign(MEETING)], 1000),  # one of the first updates of one process
+        ([sign(HERE), sign(COMPILING)], 1000),
+        ([sign(HERE, turn=72, work="data"), sign(COMPILING)], 1000),
+        ([sign(HERE, turn=72, work="data"), sign(HERE, None)], 1000),
+        ([sign(MEETING, work="wait"), sign(MEETING, work="wait")], 1000),
+    ],
+)
+def test_nobody_hangs(signs: list[Sign], seconds: float) -> None:
+    assert find_stall(dict(enumerate(signs)), seconds) is None

@@ -46,14 +46,17 @@ class RunJournal(Journal):
         self.lease = lease
 
     def log(self, line: dict[str, Any]) -> None:
-        if self.world.is_main:
-            with doing("log"):
+        with doing("log"):
+            if self.world.is_main:
                 append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
-        if self.world.accelerator.log_with:
-            part = f"step-{line['step']}"  # iterations start anew with every step, so each has its own curves
-            values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
-            values |= {f"{part}/loss": line["loss"], f"{part}/images_per_second": line["images_per_second"]}
-            self.world.accelerator.log(values, step=line["iteration"])
+            if self.world.accelerator.log_with:
+                part = f"step-{line['step']}"  # iterations start anew with every step, so each has its own curves
+                values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
+                values |= {
+                    f"{part}/loss": line["loss"],
+                    f"{part}/images_per_second": line["images_per_second"],
+                }
+                self.world.accelerator.log(values, step=line["iteration"])
 
     def check(self) -> None:
         if self.lease is not None:

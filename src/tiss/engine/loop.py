@@ -67,7 +67,8 @@ def _train(training: StepTraining, position: Position, start: float) -> None:
             mark("data", routine="epoch" if iteration > position.iteration else None)
             for batch in training.loader.epoch(epoch, start=offset):
                 # the first ones compile and capture: they take as long as they like
-                mark("train", routine="update" if iteration >= position.iteration + SETTLED else None)
+                settled = iteration >= position.iteration + SETTLED
+                mark("train", "update" if settled else None, turn=(training.step.index, iteration))
                 factor = rate_factor(iteration, training.iterations, warmup, config.train.power)
                 set_rate(optimizer, factor)
                 # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
@@ -191,6 +192,7 @@ def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: i
     journal, world = training.journal, training.world
     if journal.checkpoint is None:
         return
+    mark("train")  # no longer one of many updates: states are gathered and copied first
     if world.is_main or training.config.train.shard:  # shards are gathered from all processes
         states = full_state(training.model), flatten_optimizer(optimizer), training.method.state()
         if world.is_main:

@@ -8,15 +8,22 @@ import socket
 import sys
 import threading
 from dataclasses import astuple, dataclass
-from pathlib import Path
+from types import FrameType
 
 from tiss.files.phase import Phase
 from tiss.lock import machine_name, process_start
 
 DONE = "done"  # the last beat of a process that leaves in peace
 START = Phase("start", -1, None)  # of a process that has not been heard of
-COMPILERS = ("_dynamo", "_inductor", "triton")  # their work takes minutes, at any time
+COMPILERS = (  # their work takes minutes, at any time; dynamo's eval_frame.py is below every compiled call, so not here
+    "torch/_dynamo/convert_frame.py",
+    "torch/_inductor/compile_fx.py",
+    "torch/_inductor/async_compile.py",
+    "triton/compiler/",
+    "triton/runtime/autotuner.py",
+)
 MEETINGS = ("torch/distributed/", "torch/nn/parallel/distributed.py")  # code that waits for other processes
+PASSED_ON = "torch/_ops.py"  # a call on its way to where it is done
 MEETING_CALLS = ("_engine_run_backward", "LossWatch.check")  # gradients meet; a GPU's queue is waited for
 
 
@@ -59,17 +66,36 @@ class Place:
     @classmethod
     def now(cls) -> Place:
         """That of this process."""
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        if frame is None:
-            return cls()
-        path, function = Path(frame.f_code.co_filename), frame.f_code.co_qualname
-        text = f"{function} ({path.name}:{frame.f_lineno})"
-        may_wait = function in MEETING_CALLS or any(part in path.as_posix() for part in MEETINGS)
-        compiles = False
-        while frame is not None and not compiles:
-            compiles = any(part in Path(frame.f_code.co_filename).parts for part in COMPILERS)
+        return cls.of(threading.main_thread())
+
+    @classmethod
+    def of(cls, thread: threading.Thread) -> Place:
+        """That of a thread; compilers work in others too."""
+        frames = sys._current_frames()
+        compiles = any(_is_below(frame, COMPILERS) for frame in frames.values())
+        frame = frames.get(thread.ident or 0)
+        while frame is not None and _path(frame).endswith(PASSED_ON) and frame.f_back is not None:
             frame = frame.f_back
+        if frame is None:
+            return cls(compiles=compiles)
+        path, function = _path(frame), frame.f_code.co_qualname
+        text = f"{function} ({path.rpartition('/')[2]}:{frame.f_lineno})"
+        may_wait = function in MEETING_CALLS or any(part in path for part in MEETINGS)
         return cls(text, may_wait, compiles)
+
+
+def _path(frame: FrameType) -> str:
+    return frame.f_code.co_filename.replace(os.sep, "/")
+
+
+def _is_below(frame: FrameType | None, paths: tuple[str, ...]) -> bool:
+    """Whether a call in one of these files has led to `frame`."""
+    while frame is not None:
+        path = _path(frame)
+        if any(part in path for part in paths):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @dataclass
@@ -106,4 +132,5 @@ def beat_of(number: int, work: Phase, place: Place) -> str:
 
 def work_in(beat: str) -> tuple[Phase, Place]:
     _, *values = json.loads(beat)
-    return Phase(*values[:4]), Place(*values[4:])
+    name, count, patience, together, turn, *place = values
+    return Phase(name, count, patience, together, tuple(turn)), Place(*place)

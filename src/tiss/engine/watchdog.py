@@ -6,8 +6,7 @@ wrong leaves a verdict in the store; all that read it stop. Ages are measured by
 last change that it saw, so clocks of several machines need not agree.
 
 A beat comes from a thread of its own, so it says little about the work: it carries the phase of the work along
-(tiss.files.phase). Where one process is overdue in what it does while all others wait, the first process names it.
-Within an update nobody can tell who waits: where all are overdue in one, the place of each in the code tells.
+(tiss.files.phase), and the first process names the one that all others wait for (tiss.engine.stalls).
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import Any
 from torch.distributed import Store
 
 from tiss.engine.signs import DONE, Peer, Place, Sign, beat_of
+from tiss.engine.stalls import find_stall
 from tiss.errors import one_line
 from tiss.files.phase import progress
 from tiss.lock import process_start
@@ -35,7 +35,6 @@ PEER_TIMEOUT = (
     25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines
 )
 FAILED, GONE = 2, 3  # exit codes: a mistake that some process reported; a process that died or hangs
-QUIET = 10.0  # seconds for which all others must have waited before one that is overdue is named
 STOP = 0  # in the pipe that wakes the thread; other bytes there are numbers of signals
 REMEDY = "the last checkpoint is whole: the same command with --resume goes on"
 
@@ -63,6 +62,7 @@ class Watchdog:
     # Called by the process's own thread
 
     def start(self) -> None:
+        progress.forget()  # what an earlier run of this process took says nothing about this one
         self._set(f"who/{self.rank}", json.dumps(asdict(Peer.myself(self.rank))))
         self._set(f"beat/{self.rank}", beat_of(0, progress.now, Place.now()))
         self._hear_termination()
@@ -151,43 +151,17 @@ class Watchdog:
             if slept:
                 own.moved = now
             if len(self.signs) == self.size:
-                self._look_at_work(now)
-                self._look_at_updates(now)
+                self._look_at_all(now)
 
-    def _look_at_work(self, now: float) -> None:
-        """Names a process that is overdue while all others wait for it; this one's own work counts too."""
-        late = {rank: sign for rank, sign in self.signs.items() if sign.is_overdue(now)}
-        others = [sign for rank, sign in self.signs.items() if rank not in late]
-        if not late or not others:
+    def _look_at_all(self, now: float) -> None:
+        """Ends a run that stands still; this process's own work counts too."""
+        found = find_stall(self.signs, now)
+        if found is None:
             return
-        rank, sign = max(late.items(), key=lambda item: now - item[1].moved)
-        quiet = min(QUIET, (sign.work.patience or 0) / 2)
-        if all(other.waits and (other.beat == DONE or now - other.moved > quiet) for other in others):
-            what = f"has been at '{sign.work.name}' for {now - sign.moved:.0f} s while all others wait for it"
-            self._sentence(self.peers.get(rank) or Peer.myself(0), what, kill=rank != 0)
-
-    def _look_at_updates(self, now: float) -> None:
-        """Names a process that hangs within an update: all are late there, and it alone is not where one waits."""
-        limits = [sign.work.together for sign in self.signs.values() if sign.work.name == "train"]
-        if not limits or None in limits or not all(sign.waits for sign in self.signs.values()):
-            return
-        still = now - max(sign.moved for sign in self.signs.values())
-        compiling = any(sign.place.compiles for sign in self.signs.values())
-        if compiling or still <= max(limit for limit in limits if limit is not None):
-            return
-        suspects = [rank for rank, sign in self.signs.items() if not sign.place.may_wait]
-        if len(suspects) == 1:
-            (rank,) = suspects
-            what = f"has been at one update for {still:.0f} s, in {self.signs[rank].place.text}, "
-            what += "while all others wait for it"
-            self._sentence(self.peers.get(rank) or Peer.myself(0), what, kill=rank != 0)
+        if found.rank is None:
+            self._sentence(None, found.what)
         else:
-            places = ", ".join(
-                f"rank {rank} in {sign.place.text}" for rank, sign in sorted(self.signs.items())
-            )
-            self._sentence(
-                Peer.myself(0), f"and all others have been at one update for {still:.0f} s: {places}"
-            )
+            self._sentence(self.peers.get(found.rank) or Peer.myself(0), found.what, kill=found.rank != 0)
 
     def _sign_of(self, rank: int, now: float) -> Sign:
         beat = self._read(f"beat/{rank}")
@@ -212,11 +186,12 @@ class Watchdog:
             self._set("heard", "1")
         self._exit(verdict["code"])
 
-    def _sentence(self, who: Peer | int, what: str, kill: bool = False) -> None:
+    def _sentence(self, who: Peer | int | None, what: str, kill: bool = False) -> None:
+        """Says what is wrong with whom (None: with nobody in particular) and ends the run."""
         self.speaking.acquire()
-        name = str(who) if isinstance(who, Peer) else f"rank {who}"
-        if self._claim({"rank": self.rank, "text": f"{name} {what}", "code": GONE, "heard": True}):
-            self._say(f"{name} {what}; {REMEDY}")
+        name = "" if who is None else f"{who} " if isinstance(who, Peer) else f"rank {who} "
+        if self._claim({"rank": self.rank, "text": name + what, "code": GONE, "heard": True}):
+            self._say(f"{name}{what}; {REMEDY}")
         if kill and isinstance(who, Peer) and who.is_here and process_start(who.pid) == who.started:
             os.kill(who.pid, signal.SIGKILL)  # a stopped process would keep its launcher waiting
         self._exit(GONE)

@@ -27,12 +27,14 @@ class Phase:
     """What is being done, the number of things done before it, and how long it may take (None: as it likes).
 
     `together` is how long it may take where all processes are at it: known of an update that is one of many.
+    `turn` is the step and the update that this process has come to.
     """
 
     name: str
     count: int
     patience: float | None
     together: float | None = None
+    turn: tuple[int, int] = (-1, -1)
 
 
 class Progress:
@@ -45,18 +47,25 @@ class Progress:
         self.longest: dict[str, float] = {}
         self.times: dict[str, int] = {}
 
-    def enter(self, name: str, routine: str | None = None) -> None:
+    def forget(self) -> None:
+        """How long things took, at the start of another run."""
+        self.routine = None
+        self.longest.clear()
+        self.times.clear()
+        self.now = Phase("start", self.now.count + 1, PATIENCE)
+
+    def enter(self, name: str, routine: str | None = None, turn: tuple[int, int] | None = None) -> None:
         """Begins `name`; `routine` says of which kind it is, where there are many alike."""
         moment = time.monotonic()
         if self.routine:
             self.longest[self.routine] = max(self.longest.get(self.routine, 0.0), moment - self.since)
             self.times[self.routine] = self.times.get(self.routine, 0) + 1
         self.since, self.routine = moment, routine
-        known, count = self._known(name, routine), self.now.count + 1
+        known, count, turn = self._known(name, routine), self.now.count + 1, turn or self.now.turn
         if name in WAITING:
-            self.now = Phase(name, count, None, known)
+            self.now = Phase(name, count, None, known, turn)
         else:
-            self.now = Phase(name, count, PATIENCE if known is None else known)
+            self.now = Phase(name, count, PATIENCE if known is None else known, None, turn)
 
     def _known(self, name: str, routine: str | None) -> float | None:
         """Seconds that it may take, where it was done often enough to know."""
@@ -71,9 +80,9 @@ class Progress:
 progress = Progress()
 
 
-def mark(phase: str, routine: str | None = None) -> None:
+def mark(phase: str, routine: str | None = None, turn: tuple[int, int] | None = None) -> None:
     """Says what this process does from here on, also in the file `$TISS_PHASE_FILE`, if set, for tests."""
-    progress.enter(phase, routine)
+    progress.enter(phase, routine, turn)
     path = os.environ.get("TISS_PHASE_FILE")
     if path:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -85,10 +94,14 @@ def mark(phase: str, routine: str | None = None) -> None:
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """Something short between two marks, such as `wait` for other processes."""
+    """Something short between two marks, such as `wait` for other processes.
+
+    An update goes on afterwards as one of many. Other work does not: how long its second half takes is not known.
+    """
     before = progress.now.name
+    routine = progress.routine if before == "train" else None
     progress.enter(name)
     try:
         yield
     finally:
-        progress.enter(before)
+        progress.enter(before, routine)
