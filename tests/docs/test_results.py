@@ -302,6 +302,9 @@ def test_what_is_undecided_is_counted_beside_what_is_decided() -> None:
     assert told(HOLDS, HOLDS + ALONE, OPEN) == "**holds** (2 of 2; 1 by one seed; 1 undecided)"
     assert told(HOLDS + ALONE) == "**holds** (one seed)"
     assert told(HOLDS, NOT) == "**holds in 1 of 2**"
+    assert told(HOLDS + ALONE, REVERSE + ALONE) == "**holds in 1 of 2** (one seed)"
+    assert told(REVERSE, REVERSE + ALONE) == "**does not hold** (the reverse; 1 by one seed)"
+    assert told(HOLDS + ALONE, OPEN, OPEN) == "holds (one seed; 2 undecided)"
     assert told(NOT, REVERSE, OPEN) == "**does not hold** (within the spread; the reverse; 1 undecided)"
 
 

@@ -53,6 +53,26 @@ def test_pixel_by_pixel():
     assert float(binary_cross_entropy(logits, labels)) == pytest.approx(total / 12, rel=1e-12)
 
 
+def test_a_label_of_no_channel_is_background():
+    logits = torch.randn(1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[[3, 1], [200, 2]]])
+    for fused in ("on", "off"):
+        to = Resolution((2, 2), (2, 2), fused)
+        known = binary_cross_entropy(logits, labels * (labels < 3), to=to)
+        assert binary_cross_entropy(logits, labels, to=to) == known
+        assert binary_cross_entropy(logits, labels.to(torch.uint8), to=to) == known
+
+
+def test_precision_of_products_is_left_as_it_was():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        binary_cross_entropy(torch.zeros(1, 2, 2, 2), torch.zeros(1, 4, 4).long())
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_half_precision_in_half_precision_out():
     task = CASES["patch 16"].make(kind=torch.bfloat16)
     logits = task.logits.clone().requires_grad_()

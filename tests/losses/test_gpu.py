@@ -53,3 +53,35 @@ def test_a_growing_head_compiles_nothing_new(gpu_check):
     for old in (17, 18, 19):
         gpu_check.check("grown", gpu_check.Case(1, old, 1, (8, 8), (128, 128), (128, 128)), torch.float32)
     assert kernels() == before
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_one_sigmoid_a_class_in_a_graph(deterministic):
+    """Rows at a time on the GPU, captured and replayed, against the float64 definition on the CPU."""
+    from tests.losses.cases import CASES
+    from tiss.losses import binary_cross_entropy
+
+    task = CASES["patch 16"].make()
+    exact = task.logits.double().requires_grad_()
+    expected = binary_cross_entropy(exact, task.labels, to=task.to)
+    expected.backward()
+    logits, labels = task.logits.cuda().requires_grad_(), task.labels.cuda()
+
+    def both():
+        loss = binary_cross_entropy(logits, labels, to=task.to)
+        return loss.detach(), torch.autograd.grad(loss, logits)[0]
+
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            both()
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss, gradient = both()
+        graph.replay()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert float((gradient.cpu() - exact.grad).abs().max() / exact.grad.abs().max()) < 1e-5

@@ -8,7 +8,7 @@ from tiss.methods.base import build_method, settings_from
 from tiss.models.contract import Output, Resolution
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize("confidence", [0.0, 0.5, 0.7, 0.95, 1.0])
 @pytest.mark.parametrize("fused", ["auto", "off"])
 def test_background_takes_an_old_class_where_its_sigmoid_is_sure(confidence, fused):
     generator = torch.Generator().manual_seed(1)
@@ -24,4 +24,5 @@ def test_background_takes_an_old_class_where_its_sigmoid_is_sure(confidence, fus
     expected = torch.where((label == 0) & (highest > confidence), old + 1, label)
     assert found.dtype == label.dtype
     assert torch.equal(found, expected)
-    assert 0 < int((found != label).sum()) < int((label == 0).sum())
+    taken = int((found != label).sum()) / int((label == 0).sum())
+    assert taken == 1 - confidence if confidence in (0, 1) else 0 < taken < 1

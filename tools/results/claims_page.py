@@ -50,22 +50,23 @@ def summary(findings: Sequence[Finding]) -> str:
     decided = [finding for finding in findings if not finding.verdict.startswith(UNDECIDED)]
     if not decided:
         return findings[0].verdict
-    held = [finding for finding in decided if finding.verdict.startswith(HOLDS)]
-    if not held:
+    held = sum(finding.verdict.startswith(HOLDS) for finding in decided)
+    alone = sum(finding.verdict.endswith(ALONE) for finding in decided)
+    if held == 0:
         verdict, details = "does not hold", list(dict.fromkeys(_why(finding) for finding in decided))
-    elif len(held) < len(decided):
-        verdict, details = f"holds in {len(held)} of {len(decided)}", []
+    elif held < len(decided):
+        verdict, details = f"holds in {held} of {len(decided)}", []
     else:
-        alone = sum(finding.verdict.endswith(ALONE) for finding in held)
-        verdict, details = HOLDS, [f"{len(held)} of {len(held)}"] if len(held) > 1 else []
-        details += ["one seed" if alone == len(held) else f"{alone} by one seed"] if alone else []
+        verdict, details = HOLDS, [f"{held} of {held}"] if held > 1 else []
+    details += ["one seed" if alone == len(decided) else f"{alone} by one seed"] if alone else []
     open_ones = len(findings) - len(decided)
     details += [f"{open_ones} undecided"] if open_ones else []
-    return f"**{verdict}**" + (f" ({'; '.join(details)})" if details else "")
+    firm = alone < len(decided) or open_ones <= len(decided)
+    return (f"**{verdict}**" if firm else verdict) + (f" ({'; '.join(details)})" if details else "")
 
 
 def _why(finding: Finding) -> str:
-    return finding.verdict.partition(": ")[2]
+    return finding.verdict.removesuffix(ALONE).partition(": ")[2]
 
 
 def claim_section(number: int, claim: Claim, findings: Sequence[Finding]) -> str:

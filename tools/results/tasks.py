@@ -17,10 +17,11 @@ def tasks_tables(
 
     `complete` leaves out methods that were not run on each of them.
     """
-    networks: dict[tuple[str, str, str], list[Block]] = {}
+    networks: dict[tuple[str, str, str, str], list[Block]] = {}
     for block in compared(found):
         if not block.experiment.holdout:
-            networks.setdefault((block.title, block.encoder, block.decoder), []).append(block)
+            key = (block.title, block.experiment.protocol, block.encoder, block.decoder)
+            networks.setdefault(key, []).append(block)
     return [tasks_table(members, parts, complete) for members in networks.values() if len(members) >= FEW]
 
 
@@ -28,20 +29,18 @@ def tasks_table(members: Sequence[Block], parts: Sequence[str], complete: bool) 
     """Method × task; a method's default settings, as in the claims."""
     places = [(block, part) for block in members for part in parts]
     columns = [Column(part, f"{block.experiment.task} {block.experiment.setup}") for block, part in places]
-    known = {
-        series.method: series.label
-        for block in members
-        for series in block.experiment.series
-        if not series.at_once
-    }
+    methods = dict.fromkeys(
+        series.method for block in members for series in block.experiment.series if not series.at_once
+    )
     rows = []
-    for method, label in known.items():
+    for method in methods:
+        shown = [series for block in members if (series := block.series(method)) is not None]
         cells: list[Cell] = []
         for block, part in places:
             series = block.series(method)
             cells.append(None if series is None else block.last(series, part))
         if not complete or None not in cells:
-            rows.append(Row((label,), tuple(cells)))
+            rows.append(Row((shown[0].label,), tuple(cells)))
     first = members[0]
     if first.joint is not None:
         bound = tuple(first.last(first.joint, "all") if part == "all" else None for _, part in places)

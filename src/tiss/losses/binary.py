@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tiss.data.base import BACKGROUND, IGNORE
-from tiss.losses.precision import full_precision, without_autocast
+from tiss.data.base import IGNORE
+from tiss.losses.precision import exact_products, full_precision, without_autocast
 from tiss.losses.resampling import row_and_column_matrices, widen
 from tiss.models.contract import Resolution
 
@@ -36,7 +36,7 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor, *, to: Resolution | Non
     0.8201
     """
     to = to or Resolution.of(*labels.shape[-2:])
-    with without_autocast(logits):
+    with without_autocast(logits), exact_products():
         if to.fused == "off":
             return _plain(logits, labels, to)
         loss: Tensor = _Binary.apply(logits, labels, to)
@@ -85,12 +85,13 @@ class _Binary(torch.autograd.Function):
 
 
 def _rows(pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the loss over some rows, R × N × C × W against R × N × W, and its gradient; uses up `pixels`."""
+    """Sum of the loss over some rows, R × N × C × W against R × N × W, and its gradient; uses up `pixels`.
+
+    Targets are compared, not looked up: no index can be out of range, and nothing is added in a changing order.
+    """
     labels = labels.long().unsqueeze(2)
     counted = (labels != IGNORE).to(pixels.dtype)
-    object_here = (labels != BACKGROUND).to(pixels.dtype) * counted
-    index = (labels - 1).masked_fill(object_here == 0, 0)
-    loss = (F.softplus(pixels).sum(2, keepdim=True) * counted).sum()
-    loss -= (pixels.gather(2, index) * object_here).sum()
-    gradient = pixels.sigmoid_().mul_(counted)
-    return loss, gradient.scatter_add_(2, index, -object_here)
+    classes = torch.arange(1, pixels.shape[2] + 1, device=labels.device).view(1, 1, -1, 1)
+    wanted = (labels == classes).to(pixels.dtype)  # never where a pixel is ignored: no class has that number
+    loss = (F.softplus(pixels).sum(2, keepdim=True) * counted).sum() - (pixels * wanted).sum()
+    return loss, pixels.sigmoid_().mul_(counted).sub_(wanted)

@@ -17,7 +17,7 @@ from tiss.models.contract import Output
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Step
 
-SMALL = 1e-6  # a confidence of 0 or 1 would want an infinite logit
+LOW = -1e6  # a logit that every class exceeds: all sigmoids are over 0
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,13 @@ class Frozen(Method):
         model.train(self.step is None or self.step.index == 0)
 
     def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
-        if teacher is None or teacher.logits.shape[1] < 2:
+        confidence = self.settings.confidence
+        if teacher is None or teacher.logits.shape[1] < 2 or confidence >= 1:  # no sigmoid is over 1
             return batch.label
         # in the background's place stands a logit that only a sure class exceeds: one argmax finds both
-        logits, confidence = teacher.logits.float(), min(max(self.settings.confidence, SMALL), 1 - SMALL)
-        sure = torch.full_like(logits[:, :1], math.log(confidence / (1 - confidence)))
+        logits = teacher.logits.float()
+        least = math.log(confidence / (1 - confidence)) if confidence > 0 else LOW
+        sure = torch.full_like(logits[:, :1], least)
         found = upsampled_argmax(torch.cat([sure, logits[:, 1:]], dim=1), teacher.resolution)
         return torch.where(batch.label == BACKGROUND, found.to(batch.label.dtype), batch.label)
 
