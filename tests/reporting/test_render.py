@@ -115,6 +115,40 @@ def test_a_group_of_narrow_columns_keeps_its_whole_name(count: int) -> None:
     assert "without background" in stream.getvalue()
 
 
+@pytest.mark.parametrize("width", [30, 36, 40])
+def test_a_group_cut_by_the_terminal_keeps_its_name_in_every_part(width: int) -> None:
+    columns = tuple(Column(f"c{index}", "without background") for index in range(7))
+    row = Row(("FT",), tuple(Value(1.0, None, 1) for _ in columns))
+    stream = io.StringIO()
+    print_table(Table("t", ("method",), columns, (row,)), Console(file=stream, width=width))
+    lines = stream.getvalue().splitlines()
+    parts = sum(line.startswith("FT") for line in lines)
+    assert parts > 1
+    assert sum("without background" in line for line in lines) == parts
+    assert max(map(len, lines)) <= width
+
+
+def test_rows_with_long_labels_are_numbered_where_figures_would_have_no_room() -> None:
+    heads = ("method", "average", "source")
+    columns = tuple(Column(f"c{index}", "15-1") for index in range(8))
+    labels = (("FT", "without b", "this very package"), ("MiB", "with b", "another package"))
+    rows = tuple(
+        Row(label, tuple(Value(10.0 * n + index) for index in range(8))) for n, label in enumerate(labels, 1)
+    )
+    stream = io.StringIO()
+    print_table(Table("t", heads, columns, rows), Console(file=stream, width=60))
+    lines = stream.getvalue().splitlines()
+    assert "  2  MiB · with b · another package" in lines
+    words = [line.split() for line in lines]
+    assert ["2", "MiB", "with", "b", *(f"{20 + index}.0" for index in range(6))] in words
+    assert ["2", "MiB", "with", "b", "26.0", "27.0"] in words
+    assert sum(line[:3] == ["row", "method", "average"] for line in words) == 2
+    assert max(map(len, lines)) <= 60
+    stream = io.StringIO()
+    print_table(Table("t", heads, columns, rows), Console(file=stream, width=120))
+    assert "row" not in stream.getvalue()
+
+
 def test_empty_columns_go() -> None:
     table = Table("", ("m",), (Column("a"), Column("b")), (Row(("x",), (None, Value(1.0))),))
     assert [column.name for column in table.without_empty_columns().columns] == ["b"]

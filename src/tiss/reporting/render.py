@@ -6,6 +6,7 @@ import csv
 import html
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
@@ -26,10 +27,20 @@ def _heads(table: Table, separator: str = " ") -> list[str]:
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Prints the table for a terminal; a wide one is cut into parts that fit."""
+    """Prints the table for a terminal; a wide one is cut into parts that fit.
+
+    Where labels would leave figures little room, rows are numbered, and what they are is said once, first.
+    """
     console = console or Console(highlight=False)
     console.print(Text(table.title, style="bold"))
-    for part in _parts(table, console.width):
+    parts = _parts(table, console.width)
+    if len(parts) > 1 and sum(_label_widths(table)) > console.width // 2:
+        for line in _legend(table):
+            console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        console.print()
+        table = _numbered(table, console.width // 2)
+        parts = _parts(table, console.width)
+    for part in parts:
         for line in _terminal_lines(table, part):
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
         console.print()
@@ -38,10 +49,31 @@ def print_table(table: Table, console: Console | None = None) -> None:
     console.print()
 
 
+def _legend(table: Table) -> list[Text]:
+    """What each row is, by its number."""
+    lines = [Text(f"row  {' · '.join(table.heads)}", "bold")]
+    return lines + [Text(f"{number:3}  {' · '.join(row.labels)}") for number, row in enumerate(table.rows, 1)]
+
+
+def _numbered(table: Table, room: int) -> Table:
+    """The table with a number before each row and as many of its labels as fit, the first in any case."""
+    numbered = replace(
+        table,
+        heads=("row", *table.heads),
+        rows=tuple(
+            replace(row, labels=(f"{number:3}", *row.labels)) for number, row in enumerate(table.rows, 1)
+        ),
+    )
+    widths = _label_widths(numbered)
+    count = max(2, sum(sum(widths[:n]) + 2 * n <= room for n in range(1, len(widths) + 1)))
+    rows = tuple(replace(row, labels=row.labels[:count]) for row in numbered.rows)
+    return replace(numbered, heads=numbered.heads[:count], rows=rows)
+
+
 def _terminal_lines(table: Table, part: list[int]) -> list[Text]:
     """The lines of one part: heads of groups, heads, a rule, rows."""
     widths = _label_widths(table)
-    figures = [_widths(table)[position] for position in part]
+    figures = _widths(table, part)
     columns = tuple(table.columns[position] for position in part)
     total = sum(widths) + 2 * len(widths) + sum(figures) + 2 * (len(figures) - 1)
     lines = []
@@ -75,40 +107,38 @@ def _label_widths(table: Table) -> list[int]:
     ]
 
 
-def _widths(table: Table) -> list[int]:
-    """Characters of every column: its head, its figures, and with its neighbours the name of their group."""
+def _widths(table: Table, part: list[int]) -> list[int]:
+    """Characters of these columns: head, figures, and with its neighbours there the name of their group."""
     widths = []
-    for position, column in enumerate(table.columns):
-        texts = [column.name, *(cell_text(row.cells[position]) for row in table.rows)]
+    for position in part:
+        texts = [table.columns[position].name, *(cell_text(row.cells[position]) for row in table.rows)]
         widths.append(max(map(len, texts)))
-    position = 0
-    for name, count in group_spans(table.columns):
-        room = sum(widths[position : position + count]) + 2 * (count - 1)
-        widths[position] += max(0, len(f" {name} ") - room) if name else 0
-        position += count
+    start = 0
+    for name, count in group_spans(tuple(table.columns[position] for position in part)):
+        room = sum(widths[start : start + count]) + 2 * (count - 1)
+        widths[start] += max(0, len(f" {name} ") - room) if name else 0
+        start += count
     return widths
 
 
 def _parts(table: Table, width: int) -> list[list[int]]:
     """Columns dealt out so that each part fits into `width` characters, groups kept whole where they fit."""
     room = width - sum(_label_widths(table)) - 2 * len(table.heads)
-    widths = _widths(table)
+
+    def fits(part: list[int]) -> bool:
+        return sum(_widths(table, part)) + 2 * len(part) <= room
+
     parts: list[list[int]] = [[]]
-    used = position = 0
+    position = 0
     for _, count in group_spans(table.columns):
         members = list(range(position, position + count))
         position += count
-        needed = sum(widths[member] + 2 for member in members)
-        if parts[-1] and used + needed > room:
+        if parts[-1] and not fits(parts[-1] + members):
             parts.append([])
-            used = 0
         for member in members:  # a group wider than the terminal is cut inside
-            wide = widths[member] + 2
-            if parts[-1] and used + wide > room:
+            if parts[-1] and not fits([*parts[-1], member]):
                 parts.append([])
-                used = 0
             parts[-1].append(member)
-            used += wide
     return parts
 
 
