@@ -41,24 +41,25 @@ def device_name(device: torch.device) -> str:
     )
 
 
-def commit() -> str | None:
+def commit(source: Path = Path(__file__)) -> str | None:
     """The commit of the source tree, with '+' where it has changes; None for an installed package."""
-    folder = Path(__file__).resolve().parent
+    source = source.resolve()
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, timeout=5, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+        _git(
+            source, "ls-files", "--error-unmatch", source.name
+        )  # an environment may lie in another repository
+        found = _git(source, "rev-parse", "HEAD")
+        changed = _git(source, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return found + ("+" if changed else "")
+
+
+def _git(source: Path, *arguments: str) -> str:
+    """What git says beside `source`; without its optional locks, which would stay behind if this run is killed."""
+    command = ["git", "--no-optional-locks", *arguments]
+    done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=5, check=True)
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
