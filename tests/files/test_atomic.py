@@ -67,7 +67,7 @@ def small_files():
 def test_full_disk_is_one_line_and_keeps_the_old_file(tmp_path: Path, small_files: None) -> None:
     path = tmp_path / "model.bin"
     files.write_bytes(path, b"old")
-    with pytest.raises(TissError, match=r"model\.bin; free some space and run again with --resume") as caught:
+    with pytest.raises(TissError, match=r"model\.bin; free some space and start it again") as caught:
         files.write_bytes(path, bytes(5000))
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == b"old"

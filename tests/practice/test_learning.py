@@ -90,6 +90,18 @@ def test_same_seed_gives_the_same_model(story: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--epochs", "-3"), ("--epochs", "0"), ("--batch", "0"), ("--size", "0"), ("--lr", "0"), ("--lr", "-1")],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    flag: str, value: str, story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*second_step(story, tmp_path / "out"), flag, value]) == 2
+    assert f"{flag} {value}: give a" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("fault", "expected"),
     [
         ("unknown index", "label 7"),

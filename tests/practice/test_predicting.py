@@ -73,6 +73,28 @@ def test_resumes_and_passes_over_broken_files(
     assert {path for path in stamps if stamps[path] != again[path]} == {out / "masks" / "a.png"}
 
 
+def test_a_picture_that_was_replaced_is_done_again(
+    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A camera may write every picture under the same name."""
+    first, second = sorted(shots.glob("*.jpg"))[:2]
+    camera = tmp_path / "camera"
+    camera.mkdir()
+    command = ["predict", str(story / "second"), str(camera), "--out", str(tmp_path / "out")]
+    found = []
+    for picture in (first, first, second):
+        shutil.copyfile(picture, camera / "now.jpg")
+        os.utime(camera / "now.jpg", ns=(1, picture.stat().st_mtime_ns))
+        assert main(command) == 0
+        found.append(
+            ((tmp_path / "out/masks/now.png").read_bytes(), "1 of them earlier" in capsys.readouterr().out)
+        )
+    assert [earlier for _, earlier in found] == [False, True, False]
+    alone = tmp_path / "alone"
+    assert main(["predict", str(story / "second"), str(second), "--out", str(alone)]) == 0
+    assert found[2][0] == (alone / "masks" / f"{second.stem}.png").read_bytes()
+
+
 def test_results_of_another_model_are_not_mixed(
     story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

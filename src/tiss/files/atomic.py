@@ -35,7 +35,9 @@ def explained(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _FULL:
-            raise TissError(f"{reason}: {path}; free some space and run again with --resume") from error
+            raise TissError(
+                f"{reason}: {path}; free some space and start it again (a run: with --resume)"
+            ) from error
         if error.errno in _FORBIDDEN:
             raise TissError(f"cannot write {path}: {reason}; allow it or choose another folder") from error
         raise TissError(f"cannot write {path}: {reason}") from error

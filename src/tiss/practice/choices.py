@@ -38,6 +38,13 @@ class Wishes:
     seed: int = 0
     device: str = "auto"
 
+    def __post_init__(self) -> None:
+        for flag, value in (("epochs", self.epochs), ("batch", self.batch), ("size", self.size)):
+            if value is not None and value < 1:
+                raise TissError(f"--{flag} {value}: give a whole number from 1 on, or leave it out")
+        if self.lr is not None and not self.lr > 0:
+            raise TissError(f"--lr {self.lr:g}: give a number over 0, such as 5e-4, or leave it out")
+
 
 def choose_epochs(pictures: int, looks: int, least: int, most: int) -> int:
     """So many epochs that training looks at about `looks` pictures.

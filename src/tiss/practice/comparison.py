@@ -69,7 +69,9 @@ class Comparison:
         return {
             "pictures": self.pictures,
             "pixels_as_before": self.same,
-            "new_iou": mean(one.after for one in self.new_classes),
+            "new_iou": mean(
+                one.after for one in self.new_classes if one is not self.classes[0]
+            ),  # no background
             "old_change": mean(one.change for one in self.old_classes),
             "classes": rows,
             "worst": [{"picture": name, "percent": value} for name, value in self.worst],
@@ -174,8 +176,9 @@ def describe(result: Comparison) -> list[str]:
     """The comparison in lines for a terminal."""
     lines = []
     if result.new_classes:
-        lines += ["new classes" + " " * 13 + "IoU"]
-        lines += [f"  {one.name:<20} {percent(one.after):>5}" for one in result.new_classes]
+        head = "new classes" if result.old_classes else "classes"  # of a first model, with the background
+        lines += [f"{head:<24}IoU"]
+        lines += [f"  {one.name:<20} {percent(one.after):>5}{_remark(one)}" for one in result.new_classes]
     measured = [one for one in result.old_classes if one.before is not None or one.after is not None]
     if measured:
         lines += ["", f"{'old classes, by labels':<22} {'before':>6} {'after':>6} {'change':>7}"]
@@ -192,6 +195,13 @@ def describe(result: Comparison) -> list[str]:
     if result.broken:
         lines += [f"left out, {len(result.broken)}: {result.broken[0]}"]
     return lines[1:] if lines[0] == "" else lines
+
+
+def _remark(one: ClassChange) -> str:
+    """What a figure means that does not speak for itself."""
+    if one.after is None:
+        return "  (in none of these pictures)"
+    return "  (not learnt: see docs/choosing.md)" if one.after == 0 else ""
 
 
 def joint_space(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:

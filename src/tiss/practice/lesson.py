@@ -69,8 +69,10 @@ def make_lesson(
     present = dataset.classes_present("train")
     for name, value in values.items():
         if not any(value in found for found in present.values()):
+            remedy = "name the others with --classes" if old[1:] else "take it out of classes.txt"
             raise TissError(
-                f"{flag}: no mask has a single pixel of {name!r}: label it, or leave it out of --classes"
+                f"{flag}: no mask has a single pixel of {name!r}, which is the value {value} (255 means: ignored); "
+                f"label it, or {remedy}"
             )
     if dataset.has_test():
         train, held, split = sorted(present), dataset.ids("test"), "test"
@@ -153,7 +155,10 @@ def choose_classes(
     names = split_names(text)
     for name in names:
         if name in known:
-            raise TissError(f"--classes: {model} has a class {name!r} already: give the new one another name")
+            raise TissError(
+                f"--classes: {model} has a class {name!r} already, and extend only adds classes: name a new one; "
+                "an old one is learnt better by tiss train on all the labels there are"
+            )
         if name not in dataset:
             raise TissError(
                 f"--classes: {suggest(name, dataset, 'class')} (the folder's class list has the names)"

@@ -48,7 +48,8 @@ def predict_items(
 ) -> Predictions:
     """Segments every item into `out`: masks/, overlays/, shares.csv and shares.json.
 
-    Pictures that an earlier call with the same model and settings finished are passed over.
+    Pictures that an earlier call with the same model and settings finished are passed over, unless the file has
+    changed since.
     """
     settings = {
         "model": model_hash,
@@ -57,30 +58,38 @@ def predict_items(
         "every": every,
         "opacity": opacity,
     }
-    done = Predictions(out, open_journal(out, settings))
+    stamps = {item.name: stamp_of(item) for item in items}
+    found = open_journal(out, settings)
+    fresh = {
+        name: entry
+        for name, entry in found.items()
+        if entry["stamp"] == stamps.get(entry["item"], entry["stamp"])
+    }
+    done = Predictions(out, {name: entry["shares"] for name, entry in fresh.items()})
     done.resumed = len(done.shares)
     with (reporter or Reporter()).bar("predict", len(items)) as bar:
         for group in _batches(items, done, batch, every, bar):
-            masks = segmenter.labels([pixels for _, pixels in group])
-            for (name, pixels), mask in zip(group, masks, strict=True):
+            masks = segmenter.labels([pixels for _, _, pixels in group])
+            for (name, item, pixels), mask in zip(group, masks, strict=True):
                 shares = _save(out, name, pixels, mask.numpy(), segmenter.model.classes, opacity)
                 done.shares[name] = shares
-                append_line(out / JOURNAL, json.dumps({"name": name, "shares": shares}))
+                entry = {"name": name, "item": item.name, "stamp": stamps[item.name], "shares": shares}
+                append_line(out / JOURNAL, json.dumps(entry))
     _write_tables(done, segmenter.model.classes)
     return done
 
 
 def _batches(
     items: Sequence[Item], done: Predictions, batch: int, every: int, bar: Any
-) -> Iterator[list[tuple[str, Tensor]]]:
+) -> Iterator[list[tuple[str, Item, Tensor]]]:
     """Pictures of one size, up to `batch` together; what cannot be read is listed and passed over."""
-    group: list[tuple[str, Tensor]] = []
+    group: list[tuple[str, Item, Tensor]] = []
     for item in items:
         for name, pixels in _read(item, done, every):
-            if group and (len(group) == batch or group[0][1].shape != pixels.shape):
+            if group and (len(group) == batch or group[0][2].shape != pixels.shape):
                 yield group
                 group = []
-            group.append((name, pixels))
+            group.append((name, item, pixels))
         bar.advance()
     if group:
         yield group
@@ -115,8 +124,17 @@ def _save(
     }
 
 
-def open_journal(out: Path, settings: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The pictures that `out` has already, if made with these settings; an empty folder is made ready."""
+def stamp_of(item: Item) -> list[int]:
+    """Size and time of the last change: a camera may write another picture under the same name."""
+    try:
+        found = item.path.stat()
+    except OSError:  # reading it will say why
+        return []
+    return [found.st_size, found.st_mtime_ns]
+
+
+def open_journal(out: Path, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is noted of the pictures that `out` has already, if made with these settings; else made ready."""
     if out.exists() and not out.is_dir():
         raise TissError(f"--out {out}: not a folder")
     if out.is_dir() and any(out.iterdir()):
@@ -131,12 +149,12 @@ def open_journal(out: Path, settings: dict[str, Any]) -> dict[str, dict[str, flo
         write_json(out / SETTINGS, settings)
     if not (out / JOURNAL).is_file():
         return {}
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for line in read_text(out / JOURNAL, JOURNAL_BYTES).splitlines():
         entry = parse_json(line.encode(), str(out / JOURNAL))
         name = str(entry["name"]) if isinstance(entry, dict) and isinstance(entry.get("shares"), dict) else ""
         if name and all(inside(out, f"{folder}/{name}.png").is_file() for folder in ("masks", "overlays")):
-            found[name] = entry["shares"]
+            found[name] = {"item": entry.get("item"), "stamp": entry.get("stamp"), "shares": entry["shares"]}
     return found
 
 
