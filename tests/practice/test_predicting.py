@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -77,18 +79,17 @@ def test_a_picture_that_was_replaced_is_done_again(
     story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A camera may write every picture under the same name."""
-    first, second = sorted(shots.glob("*.jpg"))[:2]
+    first, second = shots / "a.png", shots / "deep" / "c.png"
     camera = tmp_path / "camera"
     camera.mkdir()
     command = ["predict", str(story / "second"), str(camera), "--out", str(tmp_path / "out")]
     found = []
-    for picture in (first, first, second):
-        shutil.copyfile(picture, camera / "now.jpg")
-        os.utime(camera / "now.jpg", ns=(1, picture.stat().st_mtime_ns))
+    for shot in (first, first, second):
+        shutil.copyfile(shot, camera / "now.png")
+        os.utime(camera / "now.png", ns=(1, shot.stat().st_mtime_ns))
         assert main(command) == 0
-        found.append(
-            ((tmp_path / "out/masks/now.png").read_bytes(), "1 of them earlier" in capsys.readouterr().out)
-        )
+        mask = (tmp_path / "out" / "masks" / "now.png").read_bytes()
+        found.append((mask, "1 of them earlier" in capsys.readouterr().out))
     assert [earlier for _, earlier in found] == [False, True, False]
     alone = tmp_path / "alone"
     assert main(["predict", str(story / "second"), str(second), "--out", str(alone)]) == 0
