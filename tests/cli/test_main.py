@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import types
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,43 @@ def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "import_module", lambda name: failing(OSError(errno.EBADF, "bad")))
     with pytest.raises(OSError, match="bad"):
         module.main(["report"])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("run", "stopped; the same command with --resume goes on"),
+        ("grid", "stopped; the same command goes on"),
+        ("eval", "stopped\n"),
+    ],
+)
+def test_what_goes_on_after_an_interruption(
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tiss.cli.main.dispatch", interrupted)
+    assert module.main([command]) == 130
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--steps", "0"),
+        ("--steps", "-1"),
+        ("--train.batch", "0"),
+        ("--train.epochs", "0"),
+        ("--train.epochs", "-1"),
+        ("--train.step_epochs", "0"),
+        ("--train.accumulate", "0"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    flag: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert module.main(["run", "--data", "shapes", "--method", "ft", "--out", str(out), flag, value]) == 2
+    assert f"{flag} {value}: give a whole number from 1 on" in capsys.readouterr().err
+    assert not out.exists()

@@ -186,8 +186,8 @@ def test_similarities_are_drawn_and_asked(root: Path) -> None:
     (root / "results" / "voc").mkdir()
     (root / "results" / "voc" / "similarity.json").write_text(json.dumps(measured.to_json()))
     lines = claims_page(root).splitlines()
-    assert any(line.startswith("| 15 |") and line.endswith("**holds** |") for line in lines)
-    assert any(line.startswith("| 16 |") and line.endswith("**holds** |") for line in lines)
+    assert any(line.startswith("| 15 |") and line.endswith("**holds** (one seed) |") for line in lines)
+    assert any(line.startswith("| 16 |") and line.endswith("**holds** (one seed) |") for line in lines)
     assert any(line.startswith("| 17 |") and "does not hold" in line for line in lines)
     assert any(line.startswith("| 18 |") and "the reverse" in line for line in lines)
     text, figures = results_page(root)
@@ -299,12 +299,12 @@ def test_what_is_undecided_is_counted_beside_what_is_decided() -> None:
     assert told() == "not measured yet"
     assert told(OPEN) == "undecided: one seed"
     assert told(HOLDS) == "**holds**"
-    assert told(HOLDS, HOLDS + ALONE, OPEN) == "**holds** (2 of 2; 1 by one seed; 1 undecided)"
+    assert told(HOLDS, HOLDS + ALONE, OPEN) == "**holds** (2 of 3; 1 by one seed; 1 undecided)"
     assert told(HOLDS + ALONE) == "**holds** (one seed)"
     assert told(HOLDS, NOT) == "**holds in 1 of 2**"
     assert told(HOLDS + ALONE, REVERSE + ALONE) == "**holds in 1 of 2** (one seed)"
     assert told(REVERSE, REVERSE + ALONE) == "**does not hold** (the reverse; 1 by one seed)"
-    assert told(HOLDS + ALONE, OPEN, OPEN) == "holds (one seed; 2 undecided)"
+    assert told(HOLDS + ALONE, OPEN, OPEN) == "holds (1 of 3; one seed; 2 undecided)"
     assert told(NOT, REVERSE, OPEN) == "**does not hold** (within the spread; the reverse; 1 undecided)"
 
 

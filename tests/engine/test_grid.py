@@ -43,6 +43,34 @@ def test_axes_are_combined_and_seeds_come_last(table: dict):
         expand({"run": []})
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seeds": 3}, "seeds 3: give a list"),
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [0, 0]}, "seeds .0, 0.: give a list of different"),
+        ({"seeds": ["a"]}, "seeds"),
+        ({"runs": ["ft", "mib"]}, "runs: give a list of settings"),
+        ({"runs": {"method": "ft"}}, "runs: give a list of settings"),
+        ({"runs": []}, "runs"),
+        ({"defaults": [1]}, "defaults"),
+        ({"axes": ["task"]}, "axes"),
+        ({"axes": {"task": "4-2"}}, "axes: task: give a list"),
+        ({"axes": {"method": []}}, "axes: method"),
+        ({"axes": {"seed": [0, 1]}}, "seed has its own place"),
+    ],
+)
+def test_a_part_of_the_wrong_shape_is_named(table: dict, changed: dict, message: str):
+    with pytest.raises(TissError, match=message):
+        expand(table | changed)
+
+
+def test_a_run_that_comes_twice_is_refused(table: dict):
+    del table["axes"]
+    with pytest.raises(TissError, match="comes twice"):
+        plan(table | {"runs": [{"method": "ft"}, {"method": "ft"}]})
+
+
 def test_equal_first_steps_are_shared_and_only_those(table: dict):
     cells = {(cell.config.method.name, cell.config.seed): cell for cell in plan(table)}
     base = {key: cell.base for key, cell in cells.items()}

@@ -53,6 +53,19 @@ def test_the_story(experiment: Experiment) -> None:
     assert offline.startswith("Offline training on everything at once reaches")
 
 
+def test_what_was_never_learnt_is_not_forgotten() -> None:
+    poor = results("mib")
+    for step in poor["steps"]:
+        step["scores"]["old"] = dict.fromkeys(step["scores"]["old"], 1.0)
+    (found,) = experiments(load_results([poor]))
+    assert story(found) == [
+        (
+            "bound",
+            f"MiB (1.0 → 1.0) hardly learnt the first {len(found.groups[0])} classes: nothing to forget.",
+        )
+    ]
+
+
 def test_without_forgetting_the_story_says_so() -> None:
     ((kind, text),) = story(experiments(load_results([results("tiss")]))[0])
     assert kind == "good"

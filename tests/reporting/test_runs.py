@@ -13,6 +13,7 @@ from tiss.errors import TissError
 from tiss.files import write_json
 from tiss.reporting.runs import Value, experiments, find_runs, load_results
 from tiss.reporting.settings import flatten
+from tiss.reporting.tables import final_table
 
 
 def test_seeds_form_a_series_and_methods_stay_apart() -> None:
@@ -154,3 +155,10 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_flatten() -> None:
     assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
+
+
+def test_a_run_done_twice_counts_once() -> None:
+    (experiment,) = experiments(load_results([results("mib", seed) for seed in (0, 1, 0)]))
+    assert [result.values["seed"] for result in experiment.series[0].results] == [0, 1]
+    assert experiment.repeats == 1
+    assert "Left out: 1 run has the settings and the seed of another." in final_table(experiment).notes

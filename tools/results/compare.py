@@ -16,6 +16,7 @@ UNDECIDED = "undecided: "
 HOLDS, OPEN, SEEN = "holds", UNDECIDED + "one seed", UNDECIDED + "seen on two pictures, not measured"
 NOT, REVERSE = "does not hold: within the spread", "does not hold: the reverse"
 ALONE = " (one seed)"  # after a verdict for which the largest deviation of all had to serve
+OTHERWISE = "; weights from other pretraining, another decoder: their part cannot be told apart"
 ENOUGH = 3  # seeds from which on a deviation is believed
 
 
@@ -196,7 +197,8 @@ def architectures(
                     if series is not None
                 ]
                 if len(sides) == 2:
-                    yield from compare(" ".join(places[0]), part, sides[0], sides[1], assumed, digits)
+                    where = " ".join(places[0]) + OTHERWISE
+                    yield from compare(where, part, sides[0], sides[1], assumed, digits)
 
 
 def harder(blocks: Sequence[Block], _: object) -> Iterator[Finding]:
@@ -242,7 +244,7 @@ def follows(
         weak = f"does not hold: below {STRONG:g}"
         verdict = (
             HOLDS if sign * correlation >= STRONG else REVERSE if -sign * correlation >= STRONG else weak
-        )
+        ) + ALONE
         labels = ", ".join(label for label, _, _ in last)
         text = f"rank correlation with the mIoU of {part} classes {correlation:+.2f} over {labels}"
         yield Finding(f"{one.data} {one.task} {one.setup}, {one.images} pictures", text, (), verdict)

@@ -33,6 +33,7 @@ readings; each is a setting of `mib+cd`, `mib+ct` and `tiss`, and a label names 
 which is the paper's formula as written. This page sets every reading that was run beside MiB. mIoU in % after the last
 step, mean ± sample deviation over seeds, the background counted with the old classes; a difference is taken over the
 seeds that both have. L_ct also works at step 0, unless told otherwise: such a reading starts from another first model.
+So do readings that were run on another day, from a first step trained anew (the last column shows it).
 What the paper claims: [claims](claims.md); all runs: [results](results.md).
 """
 RULE = """

@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
         return 0
     state = work(cells, grid, TerminalReporter())
     failed = [name for name, value in state.items() if value == "failed"]
-    print(f"{len(state) - len(failed)} runs done in {grid}; tiss report {grid}/* makes the tables")
+    print(f"{len(state) - len(failed)} runs done in {grid}; tiss report {grid} makes the tables")
     if failed:
         raise TissError(f"{len(failed)} run(s) failed: {', '.join(failed)}; see {grid}/claims/*.failed.txt")
     return 0

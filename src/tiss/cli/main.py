@@ -32,7 +32,7 @@ COMMANDS = {
     "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),
 }
 
-RESUMED = ("demo", "run", "grid")  # commands that keep checkpoints
+RESUMED = {"demo": " with --resume", "run": " with --resume", "grid": ""}  # commands that keep checkpoints
 
 ABOUT = """tiss: incremental semantic segmentation.
 
@@ -49,9 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         report(error)
         return 2
     except KeyboardInterrupt:
-        again = (
-            "; the same command with --resume goes on from the last checkpoint" if words[0] in RESUMED else ""
-        )
+        again = f"; the same command{RESUMED[words[0]]} goes on" if words[0] in RESUMED else ""
         print(f"tiss: stopped{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -103,7 +104,7 @@ def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
             root=options.root,
             device=choose_device(options.device),
         )
-        print(f"page {written}")
+        print(f"page {written}", file=sys.stdout if options.table == "terminal" else sys.stderr)
     return 0
 
 

@@ -44,6 +44,8 @@ def main(arguments: list[str]) -> int:
     if "allow_pickle" in given:
         set_path(values, "model.allow_pickle", True)
     steps = convert(values.pop("steps", None), int | None, "steps")
+    if steps is not None and steps < 1:
+        raise TissError(f"--steps {steps}: give a whole number from 1 on")
     config = config_from(values)
     from tiss.engine.run import open_scenario, run_experiment
     from tiss.engine.run_folder import default_folder, dump_config

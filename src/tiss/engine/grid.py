@@ -54,11 +54,9 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     `defaults` hold for every run; `runs` is a list of differences; `axes` maps keys such as `method` or
     `train.lr` to lists whose every combination is taken; `seeds` is the innermost axis.
     """
-    unknown = set(table) - KEYS
-    if unknown:
-        raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(KEYS))}")
+    check_table(table)
     axes = dict(table.get("axes") or {})
-    axes["seed"] = list(table.get("seeds") or [0])
+    axes["seed"] = list(table.get("seeds", [0]))
     configs = []
     for run in table.get("runs") or [{}]:
         for values in itertools.product(*axes.values()):
@@ -70,20 +68,50 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     return configs
 
 
+def check_table(table: Mapping[str, Any]) -> None:
+    """Refuses a grid file whose parts have the wrong shape, before they are taken for something else."""
+    unknown = set(table) - KEYS
+    if unknown:
+        raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(KEYS))}")
+    seeds, runs, axes = table.get("seeds", [0]), table.get("runs"), table.get("axes")
+    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise TissError(f"grid: seeds {seeds}: give a list of different whole numbers, such as [0, 1, 2]")
+    if not isinstance(table.get("defaults") or {}, Mapping):
+        raise TissError(
+            "grid: defaults: give settings by their names, such as {task: 15-1, setup: overlapped}"
+        )
+    if runs is not None and not (
+        isinstance(runs, list) and runs and all(isinstance(run, Mapping) for run in runs)
+    ):
+        raise TissError("grid: runs: give a list of settings, such as [{method: ft}, {method: mib}]")
+    for key, values in axes.items() if isinstance(axes, Mapping) else (("axes", axes),) if axes else ():
+        if not isinstance(values, list) or not values or not isinstance(axes, Mapping):
+            raise TissError(
+                f"grid: axes: {key}: give a list of values for each key, such as {{task: [15-1, 19-1]}}"
+            )
+        if key == "seed":
+            raise TissError("grid: axes: seed has its own place: seeds: [0, 1, 2]")
+
+
 def plan(table: Mapping[str, Any]) -> list[Cell]:
     """The cells of a grid; runs whose first step is the same in every respect get the same base."""
     cells: list[Cell] = []
+    seen: set[str] = set()
     opened = Opened()
     configs = expand(table)
     several = len({(config.model.encoder, config.model.decoder) for config in configs}) > 1
     for config in configs:
         scenario = opened.scenario(config)
         complete = resolve(config, scenario.dataset)
-        name = run_name(complete)
+        name, digest = run_name(complete), _digest(to_mapping(complete))
+        if digest in seen:
+            raise TissError(f"grid: {name} comes twice with the same settings: leave one out")
+        seen.add(digest)
         if several:
             name = f"{complete.model.encoder}-{complete.model.decoder}-{name}"
         if any(cell.name == name for cell in cells):
-            name += "-" + _digest(to_mapping(complete))[:8]
+            name += f"-{digest[:8]}"
         cells.append(Cell(name, config, base_key(complete, scenario), scenario))
     counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
     return [replace(cell, alone=counts[cell.base] == 1) for cell in cells]

@@ -7,6 +7,7 @@ from typing import Any
 
 from tiss.config import RunConfig, TrainConfig
 from tiss.data.base import Dataset
+from tiss.errors import TissError
 from tiss.methods.base import METHODS, Method, settings_from
 from tiss.models.encoder import EncoderDefaults, encoder_defaults
 
@@ -66,7 +67,10 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     method = settings_from(config.method)
     values = recipe_values(name, config.data.name, encoder, METHODS.get(method.name))
     train = _fill(replace(config.train, recipe=name), values)
-    train = replace(train, step_epochs=train.step_epochs or train.epochs)
+    train = replace(train, step_epochs=train.epochs if train.step_epochs is None else train.step_epochs)
+    for key in ("epochs", "step_epochs", "batch", "accumulate"):
+        if (value := getattr(train, key)) is not None and value < 1:
+            raise TissError(f"--train.{key} {value}: give a whole number from 1 on")
     evaluation = replace(config.eval, size=config.eval.size or crop)
     task = config.task or getattr(dataset, "default_task", None)
     return replace(config, data=data, model=model, train=train, eval=evaluation, task=task, method=method)

@@ -34,6 +34,7 @@ from tiss.reporting.style import STYLE
 from tiss.reporting.tables import averages_of, class_table, figure, final_table, forgetting_table, step_table
 
 LARGEST = 224  # pixels of a picture's longer side in the page; larger ones are brought down
+LITTLE = 5.0  # mIoU in % below which the first classes were not learnt to speak of
 LOSS = 0.4  # a method forgets, in the headline's words, when it loses this share of what it knew
 
 
@@ -110,13 +111,15 @@ def section(
 def story(experiment: Experiment) -> list[tuple[str, str]]:
     """The headline: who forgets the first classes and who does not, as (kind, sentence)."""
     average = averages_of(experiment)[-1]
-    forgets, keeps, bounds = [], [], []
+    forgets, keeps, bounds, ignorant = [], [], [], []
     for series in experiment.series:
         first, last = (series.value(step, figure("old", average)) for step in (0, -1))
         if first is None or last is None:
             continue
         if series.at_once:
             bounds.append(f"{series.label} training on everything at once reaches {percent(last.mean)}.")
+        elif series.steps > 1 and first.mean < LITTLE:
+            ignorant.append(f"{series.label} ({percent(first.mean)} → {percent(last.mean)})")
         elif series.steps > 1 and last.mean < (1 - LOSS) * first.mean:
             forgets.append(f"{series.label} ({percent(first.mean)} → {percent(last.mean)})")
         elif series.steps > 1:
@@ -135,6 +138,10 @@ def story(experiment: Experiment) -> list[tuple[str, str]]:
                 if forgets
                 else f"{_list(keeps)} {verb} the first {count} classes.",
             )
+        )
+    if ignorant:
+        told.append(
+            ("bound", f"{_list(ignorant)} hardly learnt the first {count} classes: nothing to forget.")
         )
     return told + [("bound", text[0].upper() + text[1:]) for text in bounds]
 

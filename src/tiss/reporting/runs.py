@@ -148,6 +148,7 @@ class Experiment:
     protocol: str
     holdout: float
     series: tuple[Series, ...]
+    repeats: int = 0  # runs left out because another has the same settings and seed
 
     @property
     def classes(self) -> list[str]:
@@ -231,6 +232,8 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
 def _experiment(members: list[list[Result]]) -> Experiment:
     values = members[0][0].values
+    count = sum(map(len, members))
+    members = [_one_a_seed(group) for group in members]
     named = list(zip(labels_of([_variant(group[0]) for group in members]), members, strict=True))
     named.sort(key=lambda pair: (_rank(pair[1]), natural(pair[0])))
     return Experiment(
@@ -240,7 +243,16 @@ def _experiment(members: list[list[Result]]) -> Experiment:
         protocol=str(values["protocol"]),
         holdout=float(values.get("holdout") or 0),
         series=tuple(Series(label, tuple(group)) for label, group in named),
+        repeats=count - sum(map(len, members)),
     )
+
+
+def _one_a_seed(group: list[Result]) -> list[Result]:
+    """A run done twice, with the same settings and seed, says nothing about the spread."""
+    kept: dict[Any, Result] = {}
+    for result in group:
+        kept.setdefault(result.values["seed"], result)
+    return list(kept.values())
 
 
 def _rank(group: list[Result]) -> tuple[bool, int]:

@@ -51,7 +51,10 @@ def final_table(experiment: Experiment) -> Table:
         cells.append(series.mean_forgetting())
         rows.append(Row((series.label,), tuple(cells), _family(series), series.at_once))
     title = f"{experiment.title}: mIoU in % after the last step"
-    notes = ("Over steps: the mean of `all` over the steps. Forgotten: points lost since the best step.",)
+    notes = (
+        "Over steps: the mean of `all` over the steps. Forgotten: the mean, over old classes without the background,"
+        " of the points that each lost since its best step before; less than 0: gained.",
+    )
     return Table(
         title, ("method",), tuple(columns), tuple(rows), (*notes_of(experiment), *notes)
     ).without_empty_columns()
@@ -116,6 +119,9 @@ def notes_of(experiment: Experiment) -> tuple[str, ...]:
     if counts[-1] > 1:
         seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         notes.append(f"Mean ± sample deviation over {seeds} seeds.")
+    if experiment.repeats:
+        runs = "1 run has" if experiment.repeats == 1 else f"{experiment.repeats} runs have"
+        notes.append(f"Left out: {runs} the settings and the seed of another.")
     if not experiment.has_background:
         notes.append("Channel 0 is no class here: every mean is without it.")
     else:
