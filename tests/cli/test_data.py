@@ -31,6 +31,15 @@ def test_verify_good_data(root: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Nothing is published of these lists." in text
 
 
+def test_a_folder_needs_no_test_pictures_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("images", "masks"):
+        shutil.rmtree(root / kind / "test")
+    assert main(["verify", "folder", "--root", str(root)]) == 0
+    assert "no images/test: tiss train and extend keep some pictures for it" in capsys.readouterr().out
+    shutil.rmtree(root / "masks" / "train")
+    assert main(["verify", "folder", "--root", str(root)]) == 1
+
+
 def test_verify_lists_every_fault(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     break_everything(root)
     assert main(["verify", "folder", "--root", str(root)]) == 1

@@ -60,6 +60,15 @@ def test_eval_gets_the_same_pixels(finished: Path, capsys: pytest.CaptureFixture
     assert "no step 5" in capsys.readouterr().err
 
 
+def test_resuming_where_nothing_is_says_so(
+    tmp_path: Path, tiny_flags: list[str], capsys: pytest.CaptureFixture[str]
+):
+    run = ["run", *tiny_flags, "--method", "ft", "--steps", "1", "--out", str(tmp_path / "run"), "--resume"]
+    for said in (True, False):
+        assert main(run) == 0
+        assert ("nothing to go on with" in "".join(capsys.readouterr())) == said
+
+
 def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], capsys: pytest.CaptureFixture[str]):
     again = ["run", *tiny_flags, "--method", "mib", "--out", str(finished)]
     assert main(again) == 2

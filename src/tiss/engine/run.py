@@ -81,6 +81,8 @@ def run_experiment(
     with world.together(), owned(folder, world.is_main) as lease:
         if world.is_main:
             recover(folder)
+            if resume and not (folder / "config.yaml").exists():
+                reporter.say(f"nothing to go on with in {folder}: the run starts anew")
             for path in folder.glob("nonfinite-*.json"):  # of an attempt that this one replaces
                 path.unlink()
             if not (folder / "config.yaml").exists():
