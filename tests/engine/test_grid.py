@@ -65,6 +65,13 @@ def test_a_part_of_the_wrong_shape_is_named(table: dict, changed: dict, message:
         expand(table | changed)
 
 
+def test_the_command_refuses_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Before it sets the command line's data folder into it."""
+    (tmp_path / "mine.yaml").write_text("defaults: [1]\n")
+    assert main(["grid", str(tmp_path / "mine.yaml"), "--root", "there", "--list"]) == 2
+    assert "grid: defaults: give settings by their names" in capsys.readouterr().err
+
+
 def test_a_run_that_comes_twice_is_refused(table: dict):
     del table["axes"]
     with pytest.raises(TissError, match="comes twice"):

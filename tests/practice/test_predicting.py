@@ -91,6 +91,12 @@ def test_a_picture_that_was_replaced_is_done_again(
         mask = (tmp_path / "out" / "masks" / "now.png").read_bytes()
         found.append((mask, "1 of them earlier" in capsys.readouterr().out))
     assert [earlier for _, earlier in found] == [False, True, False]
+    journal = tmp_path / "out" / "done.jsonl"
+    entry = json.loads(journal.read_text().splitlines()[-1])
+    journal.write_text(
+        json.dumps(entry | {"item": ["now"]}) + "\n"
+    )  # damaged: taken for one of an older call
+    assert main(command) == 0
     alone = tmp_path / "alone"
     assert main(["predict", str(story / "second"), str(second), "--out", str(alone)]) == 0
     assert found[2][0] == (alone / "masks" / f"{second.stem}.png").read_bytes()

@@ -58,11 +58,13 @@ def main(arguments: list[str]) -> int:
     if len(rest) != 1:
         raise TissError("tiss grid takes one file or table, for example: tiss grid voc --list")
     options = from_mapping(GridOptions, values)
-    table = with_options(load_table(rest[0]), options)
-    grid = Path(options.out or Path("runs") / Path(rest[0]).stem)
-    from tiss.engine.grid import commands, plan, work
+    from tiss.engine.grid import check_table, commands, plan, work
     from tiss.engine.progress import TerminalReporter
 
+    table = load_table(rest[0])
+    check_table(table)
+    table = with_options(table, options)
+    grid = Path(options.out or Path("runs") / Path(rest[0]).stem)
     cells = plan(table)
     if options.done:
         cells = without_recorded(cells, Path(options.done))

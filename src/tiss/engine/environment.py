@@ -45,9 +45,8 @@ def commit(source: Path = Path(__file__)) -> str | None:
     """The commit of the source tree, with '+' where it has changes; None for an installed package."""
     source = source.resolve()
     try:
-        _git(
-            source, "ls-files", "--error-unmatch", source.name
-        )  # an environment may lie in another repository
+        # fails for a package in an environment that lies within somebody else's repository
+        _git(source, "ls-files", "--error-unmatch", source.name)
         found = _git(source, "rev-parse", "HEAD")
         changed = _git(source, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):

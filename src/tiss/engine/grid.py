@@ -85,11 +85,11 @@ def check_table(table: Mapping[str, Any]) -> None:
         isinstance(runs, list) and runs and all(isinstance(run, Mapping) for run in runs)
     ):
         raise TissError("grid: runs: give a list of settings, such as [{method: ft}, {method: mib}]")
-    for key, values in axes.items() if isinstance(axes, Mapping) else (("axes", axes),) if axes else ():
-        if not isinstance(values, list) or not values or not isinstance(axes, Mapping):
-            raise TissError(
-                f"grid: axes: {key}: give a list of values for each key, such as {{task: [15-1, 19-1]}}"
-            )
+    if not isinstance(axes or {}, Mapping):
+        raise TissError("grid: axes: give a list of values for each key, such as {task: [15-1, 19-1]}")
+    for key, values in (axes or {}).items():
+        if not isinstance(values, list) or not values:
+            raise TissError(f"grid: axes: {key}: give a list of values, such as [15-1, 19-1]")
         if key == "seed":
             raise TissError("grid: axes: seed has its own place: seeds: [0, 1, 2]")
 

@@ -69,9 +69,8 @@ class Comparison:
         return {
             "pictures": self.pictures,
             "pixels_as_before": self.same,
-            "new_iou": mean(
-                one.after for one in self.new_classes if one is not self.classes[0]
-            ),  # no background
+            # of a first model the background is new too; later steps do not have it among theirs
+            "new_iou": mean(one.after for one in self.new_classes if one is not self.classes[0]),
             "old_change": mean(one.change for one in self.old_classes),
             "classes": rows,
             "worst": [{"picture": name, "percent": value} for name, value in self.worst],

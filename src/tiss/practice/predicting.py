@@ -154,7 +154,8 @@ def open_journal(out: Path, settings: dict[str, Any]) -> dict[str, dict[str, Any
         entry = parse_json(line.encode(), str(out / JOURNAL))
         name = str(entry["name"]) if isinstance(entry, dict) and isinstance(entry.get("shares"), dict) else ""
         if name and all(inside(out, f"{folder}/{name}.png").is_file() for folder in ("masks", "overlays")):
-            found[name] = {"item": entry.get("item"), "stamp": entry.get("stamp"), "shares": entry["shares"]}
+            item = str(entry.get("item"))  # "None" where an older call noted none: such a picture stays done
+            found[name] = {"item": item, "stamp": entry.get("stamp"), "shares": entry["shares"]}
     return found
 
 
