@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,23 @@ def test_tables_and_page_beside_the_runs(runs: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("form", "sign"), [("markdown", "|---|"), ("latex", r"\begin{tabular}"), ("csv", "method,")]
+    ("form", "sign"), [("markdown", "|---|"), ("latex", r"\begin{tabular}"), ("csv", "table,data,task,")]
 )
 def test_table_formats(runs: Path, capsys: pytest.CaptureFixture[str], form: str, sign: str) -> None:
     assert main(["report", str(runs), "--table", form, "--classes"]) == 0
     assert sign in capsys.readouterr().out
     assert not (runs / "report.html").exists()
+
+
+def test_all_tables_are_one_csv(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pandas = pytest.importorskip("pandas")
+    assert main(["report", str(runs), "--table", "csv", "--classes", "--paper", "voc"]) == 0
+    frame = pandas.read_csv(io.StringIO(capsys.readouterr().out))
+    assert set(frame["table"]) == {"last step", "steps", "classes", "forgetting", "paper voc"}
+    assert not frame[["table", "source", "method", "column", "value"]].isna().any().any()
+    assert frame["value"].dtype == float
+    best = frame[(frame["table"] == "last step") & (frame["column"] == "all")]
+    assert set(best["method"]) == {"FT", "TISS"}
 
 
 def test_the_paper_s_table_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,17 @@
-"""One table, five ways to write it."""
+"""One table, four ways to write it."""
 
 from __future__ import annotations
 
-import csv
 import io
+import re
 from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 
 from tiss.errors import TissError
-from tiss.reporting.render import escape_latex, print_table, render, to_csv, to_html, to_latex, to_markdown
+from tiss.reporting.latex import escape_latex
+from tiss.reporting.render import print_table, render, to_html, to_latex, to_markdown
 from tiss.reporting.runs import Value
 from tiss.reporting.table import Column, Row, Table, group_spans, marks
 
@@ -55,7 +56,7 @@ def test_markdown() -> None:
 
 def test_latex() -> None:
     text = to_latex(TABLE)
-    assert r"\caption{A title with 5 \% \& <more>." in text
+    assert r"\caption{A title with 5 \% \& $<$more$>$." in text
     assert r"\multicolumn{2}{c}{with b}" in text
     assert r"\cmidrule(lr){2-3}" in text
     assert r"FT\_x & \underline{10.0} & \textbf{40.0 $\pm$ 1.3} & 60.0 \\" in text
@@ -64,11 +65,26 @@ def test_latex() -> None:
     assert escape_latex("a\\b") == r"a\textbackslash{}b"
 
 
-def test_csv_has_full_precision() -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
-    assert float(rows[2]["with b old"]) == 70.04
-    assert (rows[0]["with b new deviation"], rows[0]["with b new seeds"]) == ("1.26", "3")
-    assert rows[2]["with b new"] == ""
+def test_latex_writes_a_minus_as_a_minus() -> None:
+    rows = (
+        Row(("15-1",), (Value(-3.14, 0.5, 3), Value(-2.0), None)),
+        Row(("b",), (Value(1.0), Value(-1.0), "a-b")),
+    )
+    lines = to_latex(Table("15-1", ("m",), (Column("a"), Column("b"), Column("c")), rows)).splitlines()
+    assert r"15-1 & \underline{$-$3.1 $\pm$ 0.5} & \underline{$-$2.0} & -- \\" in lines
+    assert r"b & \textbf{1.0} & \textbf{$-$1.0} & a-b \\" in lines
+
+
+def test_latex_has_nothing_left_that_it_could_stumble_over() -> None:
+    nasty = "".join(map(chr, range(32, 127))) + "–…·±×≤≥λτ→−"
+    table = Table(nasty, (nasty,), (Column(nasty, nasty),), (Row((nasty,), (nasty,)),), (nasty,))
+    for line in to_latex(table).splitlines():
+        text = re.sub(r"\\([&%$#_{}])", "", line.removesuffix(r" \\"))  # what is escaped by a backslash
+        assert text.isascii()
+        assert not re.search(r"[%#_~^]", text)
+        assert text.count("$") % 2 == 0
+        assert text.count("{") == text.count("}")
+    assert to_latex(table).splitlines()[-4].count("&") - 2 * nasty.count("&") == 1  # one label, one cell
 
 
 class Checker(HTMLParser):
@@ -160,4 +176,4 @@ def test_group_spans() -> None:
 
 def test_unknown_format() -> None:
     with pytest.raises(TissError, match="did you mean 'latex'"):
-        render(TABLE, "latx")
+        render([TABLE], "latx")

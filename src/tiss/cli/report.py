@@ -19,10 +19,14 @@ demo) and prints their tables: old, new and all classes, with and without the ba
 setting become mean ± deviation. Where the runs have a place in one of the paper's tables, that table follows, with
 the paper's rows beside ours and a word on how each was averaged. Writes one self-contained HTML page with curves and
 predictions as well.
+--table csv writes one table over all of these, for pandas or a spreadsheet: a line a figure, with the columns
+table, data, task, setup, protocol, holdout, source, method, architecture, backbone, step, average, column, learnt (the
+step that brought a class), value, deviation and seeds; empty where a column says nothing about a figure.
 """
 EXAMPLES = """
 tiss report runs/demo
 tiss report runs/voc-15-1-* --table latex --classes
+tiss report runs/grid --table csv > figures.csv
 tiss report runs/grid --html report.html --images 500 --root VOCdevkit
 tiss report runs/grid --collect results/voc
 tiss report --paper voc
@@ -32,7 +36,9 @@ SWITCHES = {"classes": "also the tables by class, and what each class has lost",
 
 @dataclass(frozen=True)
 class ReportOptions:
-    table: Literal["terminal", "markdown", "latex", "csv"] = setting("terminal", "how tables are written")
+    table: Literal["terminal", "markdown", "latex", "csv"] = setting(
+        "terminal", "how tables are written; csv: all in one, a line a figure"
+    )
     paper: str | None = setting(
         None, "one of the paper's tables by name, or 'no' (None: those the runs fit into)"
     )
@@ -86,11 +92,11 @@ def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
         fitting_tables(found) if options.paper is None else [] if options.paper == "no" else [options.paper]
     )
     tables += [paper_table(name, found) for name in names]
-    for table in tables:
-        if options.table == "terminal":
+    if options.table == "terminal":
+        for table in tables:
             print_table(table)
-        else:
-            print(render(table, options.table))
+    else:
+        print(render(tables, options.table), end="")
     page = options.html if options.html else None if options.table != "terminal" else _beside(runs)
     if runs and page and page != "no":
         from tiss.engine.world import choose_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "–": "--", "…": r"\dots{}"})
+from tiss.reporting.latex import escape_latex
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str = "text") -> str:
@@ -18,7 +18,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str
     lines = [list(row) for row in rows]
     number = [_all_numbers([row[column] for row in lines]) for column in range(len(header))]
     if form == "latex":
-        body = [" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in (list(header), *lines)]
+        body = [" & ".join(map(escape_latex, row)) + r" \\" for row in (list(header), *lines)]
         columns = "".join("r" if right else "l" for right in number)
         return "\n".join(
             [rf"\begin{{tabular}}{{{columns}}}", body[0], r"\hline", *body[1:], r"\end{tabular}"]

@@ -17,10 +17,11 @@ from tiss.reporting.paper import (
     table_names,
 )
 from tiss.reporting.runs import Experiment, Series, Value
-from tiss.reporting.table import Cell, Column, Row, Table
+from tiss.reporting.table import OURS, Cell, Column, Row, Table
+from tiss.reporting.tables import AVERAGES
 
 HEADS = ("method", "average", "source", "architecture", "backbone")
-OURS = "this package"
+IN_WORDS = {"with b": AVERAGES["with_background"], "without b": AVERAGES["without_background"]}
 SHORT = {
     "aero": "aeroplane",
     "bike": "bicycle",
@@ -50,7 +51,7 @@ def paper_table(name: str, experiments: Sequence[Experiment] = ()) -> Table:
         wanted = {block for _, block in places}
         blocks = {block: groups for block, groups in blocks.items() if block in wanted}
     columns = tuple(
-        Column(group, f"{task} {setup}", everyone=is_class(group))
+        Column(group, f"{task} {setup}", everyone=is_class(group), facts={"task": task, "setup": setup})
         for (task, setup), groups in blocks.items()
         for group in groups
     )
@@ -61,9 +62,9 @@ def paper_table(name: str, experiments: Sequence[Experiment] = ()) -> Table:
         "b: the background. Best and second are marked among rows of one average; a single class's among all.",
         *notes_on(theirs, blocks),
     )
-    return Table(
-        f"The paper's table {name}: {caption_of(name)}, mIoU in %", HEADS, columns, tuple(rows), notes
-    )
+    title = f"The paper's table {name}: {caption_of(name)}, mIoU in %"
+    facts = {"table": f"paper {name}", "data": dataset_of(name)}
+    return Table(title, HEADS, columns, tuple(rows), notes, facts)
 
 
 def is_class(group: str) -> bool:
@@ -91,7 +92,9 @@ def _their_row(row: Published, blocks: dict[Block, list[str]], index: int) -> Ro
         cells += [None if figure is None else Value(figure) for figure in figures]
     known = row.average in ("with b", "without b")
     family = None if row.method == "offline" else row.average if known else f"{row.average} {index}"
-    return Row((row.method, row.average, row.source, row.architecture, row.backbone), tuple(cells), family)
+    labels = (row.method, row.average, row.source, row.architecture, row.backbone)
+    facts = {"average": IN_WORDS.get(row.average, row.average), "seeds": ""}  # how many is not known
+    return Row(labels, tuple(cells), family, facts=facts)
 
 
 def _our_rows(places: Sequence[tuple[Experiment, Block]], blocks: dict[Block, list[str]]) -> list[Row]:
@@ -117,7 +120,8 @@ def _our_rows(places: Sequence[tuple[Experiment, Block]], blocks: dict[Block, li
                 cells += [_our_cell(series_of.get(block), group, average) for group in groups]
             ranked = None if any(series.at_once for series in series_of.values()) else average
             first = not rows
-            rows.append(Row((label, average, OURS, decoder, encoder), tuple(cells), ranked, first))
+            labels = (label, average, OURS, decoder, encoder)
+            rows.append(Row(labels, tuple(cells), ranked, first, {"average": IN_WORDS[average]}))
     return rows
 
 

@@ -1,19 +1,19 @@
-"""Tables as text: for the terminal, Markdown, LaTeX, CSV and HTML."""
+"""Tables as text: for the terminal, Markdown, LaTeX and HTML, and by way of `tidy` CSV."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
 
 from tiss.errors import TissError, suggest
+from tiss.reporting.latex import escape_latex
 from tiss.reporting.runs import Value
-from tiss.reporting.table import Mark, Row, Table, cell_text, group_spans, marks
+from tiss.reporting.table import Cell, Mark, Row, Table, cell_text, group_spans, marks
+from tiss.reporting.tidy import to_csv
 
 MARKED = "best bold, second underlined"
 
@@ -164,24 +164,6 @@ def _pipe(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "–": "--",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-    "→": r"$\to$",
-    "−": "$-$",
-} | {letter: "\\" + letter for letter in "&%$#_{}"}
-
-
-def escape_latex(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
-
-
 def to_latex(table: Table) -> str:
     r"""A `table` environment for booktabs: best bold, second underlined."""
     ranked = marks(table)
@@ -195,11 +177,15 @@ def to_latex(table: Table) -> str:
     for index, row in enumerate(table.rows):
         if row.rule and index:
             lines.append(r"\midrule")
-        cells = [
-            wrap[ranked.get((index, i))] % escape_latex(cell_text(cell)) for i, cell in enumerate(row.cells)
-        ]
+        cells = [wrap[ranked.get((index, i))] % _latex_cell(cell) for i, cell in enumerate(row.cells)]
         lines.append(" & ".join([*map(escape_latex, row.labels), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _latex_cell(cell: Cell) -> str:
+    """A figure, its minus as a minus: in text a - is a hyphen."""
+    text = escape_latex(cell_text(cell))
+    return text.replace("-", "$-$") if isinstance(cell, Value) else text
 
 
 def _caption(table: Table) -> str:
@@ -216,24 +202,6 @@ def _latex_groups(table: Table) -> list[str]:
             rules.append(rf"\cmidrule(lr){{{start}-{start + count - 1}}}")
         start += count
     return [" & ".join(cells) + r" \\", "".join(rules)]
-
-
-def to_csv(table: Table) -> str:
-    """Full precision: for each column its mean, sample deviation and number of seeds."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    figures = _heads(table)[len(table.heads) :]
-    extra = [f"{name}{suffix}" for name in figures for suffix in ("", " deviation", " seeds")]
-    writer.writerow([*table.heads, *extra])
-    for row in table.rows:
-        writer.writerow([*row.labels, *(text for cell in row.cells for text in _csv_cell(cell))])
-    return stream.getvalue()
-
-
-def _csv_cell(cell: Value | str | None) -> tuple[str, str, str]:
-    if isinstance(cell, Value):
-        return repr(cell.mean), "" if cell.deviation is None else repr(cell.deviation), str(cell.count)
-    return cell or "", "", ""
 
 
 def to_html(table: Table) -> str:
@@ -269,13 +237,14 @@ def _html_row(row: Row, index: int, ranked: dict[tuple[int, int], Mark]) -> str:
 FORMATS: dict[str, Callable[[Table], str]] = {
     "markdown": to_markdown,
     "latex": to_latex,
-    "csv": to_csv,
     "html": to_html,
 }
 
 
-def render(table: Table, form: str) -> str:
-    """The table in one of FORMATS."""
+def render(tables: Iterable[Table], form: str) -> str:
+    """The tables in one of FORMATS, one below the other, or as `csv`: all in one."""
+    if form == "csv":
+        return to_csv(tables)
     if form not in FORMATS:
-        raise TissError(suggest(form, FORMATS, "table format"))
-    return FORMATS[form](table)
+        raise TissError(suggest(form, [*FORMATS, "csv"], "table format"))
+    return "".join(FORMATS[form](table) + "\n" for table in tables)

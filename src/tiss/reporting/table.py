@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tiss.evaluation.scores import percent
@@ -10,6 +11,8 @@ from tiss.reporting.runs import Value
 
 Mark = Literal["best", "second"]
 Cell = Value | str | None
+Facts = Mapping[str, str]  # what a line of the CSV says beside its figure, by that file's heads
+OURS = "this package"  # the source of figures that are not the paper's
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Column:
     group: str = ""
     lower: bool = False  # whether less is better
     everyone: bool = False  # whether all families are compared here
+    facts: Facts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Row:
     cells: tuple[Cell, ...]
     family: str | None = "all"
     rule: bool = False
+    facts: Facts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,13 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    facts: Facts = field(default_factory=dict)
 
     def without_empty_columns(self) -> Table:
         """The table without columns that have no figure in any row."""
         kept = [i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in self.rows)]
-        rows = tuple(
-            Row(row.labels, tuple(row.cells[i] for i in kept), row.family, row.rule) for row in self.rows
-        )
-        return Table(self.title, self.heads, tuple(self.columns[i] for i in kept), rows, self.notes)
+        rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
 
 
 def cell_text(cell: Cell) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from tiss.evaluation.scores import Mean, Scores
 from tiss.reporting.render import print_table
 from tiss.reporting.runs import Experiment, RunLike, Series, Value, experiments, load_results
-from tiss.reporting.table import Cell, Column, Row, Table
+from tiss.reporting.table import OURS, Cell, Column, Row, Table
 
 Figure = Callable[[Scores], float | None]
 AVERAGES = {"with_background": "with background", "without_background": "without background"}
@@ -40,8 +40,10 @@ def final_table(experiment: Experiment) -> Table:
     """One row a method: old, new and all classes after the last step, with and without the background."""
     averages = averages_of(experiment)
     parts = ("old", "new", "all", "harmonic")
-    columns = [Column(name, AVERAGES[average]) for average in averages for name in (*parts, "over steps")]
-    columns.append(Column("forgotten", "old classes", lower=True))
+    columns = [_mean_column(name, average) for average in averages for name in (*parts, "over steps")]
+    columns.append(
+        Column("forgotten", "old classes", lower=True, facts={"average": AVERAGES["without_background"]})
+    )
     rows = []
     for series in experiment.series:
         cells: list[Cell] = []
@@ -49,14 +51,19 @@ def final_table(experiment: Experiment) -> Table:
             cells += [series.value(-1, figure(part, average)) for part in parts]
             cells.append(None if series.at_once else series.average(average))
         cells.append(series.mean_forgetting())
-        rows.append(Row((series.label,), tuple(cells), _family(series), series.at_once))
+        rows.append(Row((series.label,), tuple(cells), _family(series), series.at_once, _row_facts(series)))
     title = f"{experiment.title}: mIoU in % after the last step"
     notes = (
         "Over steps: the mean of `all` over the steps. Forgotten: the mean, over old classes without the background,"
         " of the points that each lost since its best step before; less than 0: gained.",
     )
     return Table(
-        title, ("method",), tuple(columns), tuple(rows), (*notes_of(experiment), *notes)
+        title,
+        ("method",),
+        tuple(columns),
+        tuple(rows),
+        (*notes_of(experiment), *notes),
+        _table_facts(experiment, "last step"),
     ).without_empty_columns()
 
 
@@ -64,17 +71,23 @@ def step_table(experiment: Experiment) -> Table:
     """One row a method and step: the same figures while the classes come in."""
     averages = averages_of(experiment)
     parts = ("old", "new", "all")
-    columns = [Column(part, AVERAGES[average]) for average in averages for part in parts]
+    columns = [_mean_column(part, average) for average in averages for part in parts]
     rows = []
     for series in experiment.series:
         for step in range(series.steps):
             cells = tuple(series.value(step, figure(part, average)) for average in averages for part in parts)
             name = "all at once" if series.at_once else str(step)
             family = _family(series) if step == series.steps - 1 else None
-            rows.append(Row((series.label if step == 0 else "", name), cells, family, step == 0))
+            labels = (series.label if step == 0 else "", name)
+            rows.append(Row(labels, cells, family, step == 0, _row_facts(series, step)))
     title = f"{experiment.title}: mIoU in %, step by step"
     return Table(
-        title, ("method", "step"), tuple(columns), tuple(rows), notes_of(experiment)
+        title,
+        ("method", "step"),
+        tuple(columns),
+        tuple(rows),
+        notes_of(experiment),
+        _table_facts(experiment, "steps"),
     ).without_empty_columns()
 
 
@@ -82,29 +95,67 @@ def class_table(experiment: Experiment) -> Table:
     """One row a method: every class's IoU after the last step, the step that brought it above."""
     columns = [Column("background", "")] if experiment.has_background else []
     for index, group in enumerate(experiment.groups):
-        columns += [Column(experiment.classes[channel], f"step {index}") for channel in group]
+        columns += [_class_column(experiment, channel, index) for channel in group]
     rows = []
     for series in experiment.series:
         cells = tuple(series.value(-1, class_figure(column.name)) for column in columns)
-        rows.append(Row((series.label,), cells, _family(series), series.at_once))
+        rows.append(Row((series.label,), cells, _family(series), series.at_once, _row_facts(series)))
     title = f"{experiment.title}: IoU in % by class after the last step"
-    return Table(title, ("method",), tuple(columns), tuple(rows), notes_of(experiment))
+    facts = _table_facts(experiment, "classes")
+    return Table(title, ("method",), tuple(columns), tuple(rows), notes_of(experiment), facts)
 
 
 def forgetting_table(experiment: Experiment) -> Table | None:
     """One row a method: how many points of its best earlier IoU each class has lost; None with one step."""
     columns = []
     for index, group in enumerate(experiment.groups[:-1]):
-        columns += [Column(experiment.classes[channel], f"step {index}", lower=True) for channel in group]
+        columns += [_class_column(experiment, channel, index, lower=True) for channel in group]
     rows = tuple(
-        Row((series.label,), tuple(series.forgetting(column.name) for column in columns), _family(series))
+        Row(
+            (series.label,),
+            tuple(series.forgetting(column.name) for column in columns),
+            _family(series),
+            facts=_row_facts(series),
+        )
         for series in experiment.series
         if not series.at_once
     )
     if not columns or not any(isinstance(cell, Value) for row in rows for cell in row.cells):
         return None
     title = f"{experiment.title}: points lost since a class's best step"
-    return Table(title, ("method",), tuple(columns), rows, notes_of(experiment))
+    facts = _table_facts(experiment, "forgetting")
+    return Table(title, ("method",), tuple(columns), rows, notes_of(experiment), facts)
+
+
+def _mean_column(name: str, average: str) -> Column:
+    return Column(name, AVERAGES[average], facts={"average": AVERAGES[average]})
+
+
+def _class_column(experiment: Experiment, channel: int, step: int, lower: bool = False) -> Column:
+    return Column(experiment.classes[channel], f"step {step}", lower, facts={"learnt": str(step)})
+
+
+def _table_facts(experiment: Experiment, name: str) -> dict[str, str]:
+    return {
+        "table": name,
+        "data": experiment.data,
+        "task": experiment.task,
+        "setup": experiment.setup,
+        "protocol": experiment.protocol,
+        "holdout": f"{experiment.holdout:g}",
+        "source": OURS,
+    }
+
+
+def _row_facts(series: Series, step: int | None = None) -> dict[str, str]:
+    """`step`: None for the last one; where all was learnt at once there is no number to give."""
+    values = series.first.values
+    return {
+        "method": series.label,
+        "architecture": str(values.get("decoder") or ""),
+        "backbone": str(values.get("encoder") or ""),
+        "step": "" if series.at_once else str(series.steps - 1 if step is None else step),
+    }
 
 
 def _family(series: Series) -> str | None:
