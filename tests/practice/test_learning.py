@@ -162,6 +162,50 @@ def test_bad_input_is_one_line_and_changes_nothing(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "warehouse", "--encoder", "vit_micro_patch8", "--out", "OUT"],
+        ["extend", "first", "--data", "tonight", "--classes", "star", "--out", "OUT"],
+        ["predict", "first", "tonight/images", "--out", "OUT"],
+        ["compare", "first", "second", "--data", "tonight"],
+        ["app", "first"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_messages_name_the_flags_of_their_command(
+    words: list[str],
+    story: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if words[0] == "app":
+        pytest.importorskip("gradio")
+    monkeypatch.chdir(story)
+    words = [str(tmp_path / "out") if word == "OUT" else word for word in words]
+    assert refused([*words, "--device", "tpu"], capsys).startswith("tiss: --device takes auto, cpu,")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--encoder", "vit_micro_patch8", "--pretrained", "nowhere"], "--pretrained nowhere: no such file"),
+        (
+            ["--encoder", "resnet50", "--decoder", "mask", "--pretrained", "none"],
+            "--decoder mask needs a plain",
+        ),
+        (["--encoder", "vit_micro_patch8", "--lr", "1e30"], "start again with a lower --lr"),
+    ],
+)
+def test_train_names_its_own_flags(
+    flags: list[str], expected: str, story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", str(story / "warehouse"), "--out", str(tmp_path / "out"), "--epochs", "4", *flags]
+    assert main(command) == 2
+    assert expected in capsys.readouterr().err.strip().splitlines()[-1]
+
+
 def test_classes_come_from_the_list_where_none_are_named(
     story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import io
 import pytest
 
 from tests.reporting.fakes import results
+from tiss.data.voc import VOC
 from tiss.reporting.paper_tables import paper_table
 from tiss.reporting.runs import Experiment, Value, experiments, load_results
 from tiss.reporting.table import Column, Row, Table
@@ -60,10 +61,7 @@ def test_steps_and_classes_are_numbers_where_there_are_any(experiment: Experimen
 
 
 def test_the_paper_s_rows_stand_beside_ours_with_the_same_words() -> None:
-    classes = (
-        "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
-        "person pottedplant sheep sofa train tvmonitor"
-    ).split()
+    classes = ("background", *VOC.classes)
     groups = (tuple(range(1, 16)), *((channel,) for channel in range(16, 21)))
     runs = load_results([results("mib", data="voc", task="15-1", classes=classes, groups=groups)])
     found = lines(paper_table("voc", experiments(runs)))

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -46,17 +46,22 @@ def main(arguments: list[str]) -> int:
     options = from_mapping(AppOptions, values)
     if len(rest) != 1:
         raise TissError("tiss app takes one run or model, for example: tiss app third")
+    return show(rest[0], options)
+
+
+@own_names(AppOptions)
+def show(name: str, options: AppOptions) -> int:
     from tiss.app.server import PASSWORD, Place, check_place, import_gradio, serve
     from tiss.app.stations import open_stations
 
     place = Place(options.address, options.port, options.user, options.password or os.environ.get(PASSWORD))
     check_place(place)
     import_gradio()
-    stations = open_stations(rest[0], options.device)
+    stations = open_stations(name, options.device)
     try:
         serve(
             stations,
-            Path(rest[0]).expanduser(),
+            Path(name).expanduser(),
             place,
             lambda address: print(f"{address}  (stop with Ctrl-C)", flush=True),
         )

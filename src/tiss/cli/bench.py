@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import TrainConfig, from_mapping, setting
 from tiss.errors import TissError, suggest
 
@@ -54,6 +54,7 @@ def main(arguments: list[str]) -> int:
     return bench_step(from_mapping(BenchOptions, values))
 
 
+@own_names(BenchOptions)
 def bench_step(options: BenchOptions) -> int:
     from tiss.engine.bench import SUITES, run_suite
     from tiss.engine.bench_memory import run_memory_suite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 
 USAGE = "tiss bench data [options]"
@@ -38,7 +38,11 @@ def main(arguments: list[str]) -> int:
     if "help" in given:
         print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
         return 0
-    options = from_mapping(BenchDataOptions, values)
+    return bench_data(from_mapping(BenchDataOptions, values))
+
+
+@own_names(BenchDataOptions)
+def bench_data(options: BenchDataOptions) -> int:
     from rich.console import Console
     from rich.table import Table
 

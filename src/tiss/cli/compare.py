@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
     return compare(rest[0], rest[1], options, "json" in given)
 
 
+@own_names(CompareOptions)
 def compare(old: str, new: str, options: CompareOptions, as_json: bool) -> int:
     import json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
+from tiss.cli.flags import own_names
 from tiss.errors import TissError
 
 EPILOG = """examples:
@@ -37,7 +38,8 @@ def main(arguments: list[str]) -> int:
     _add_stats(commands)
     _add_convert(commands)
     options = parser.parse_args(arguments)
-    code: int = options.run(options)
+    with own_names(vars(options)):
+        code: int = options.run(options)
     return code
 
 

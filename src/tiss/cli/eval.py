@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
     return evaluate_run(rest[0], from_mapping(EvalOptions, values), "json" in given)
 
 
+@own_names(EvalOptions)
 def evaluate_run(folder: str, options: EvalOptions, as_json: bool) -> int:
     import json
     from dataclasses import replace

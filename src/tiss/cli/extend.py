@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> int:
     return extend_model(rest[0], options)
 
 
+@own_names(ExtendOptions)
 def extend_model(model: str, options: ExtendOptions) -> int:
     from tiss.engine.progress import TerminalReporter
     from tiss.practice.choices import Wishes

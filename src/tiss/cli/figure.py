@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
     return draw(rest[0], rest[1:], from_mapping(FigureOptions, values))
 
 
+@own_names(FigureOptions)
 def draw(kinds: str, paths: list[str], options: FigureOptions) -> int:
     from tiss.engine.world import choose_device
     from tiss.reporting.figures import KINDS, write_figures

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,25 @@ def flags_of(cls: type, prefix: str = "") -> Iterator[Flag]:
         else:
             default = None if field.default is dataclasses.MISSING else field.default
             yield Flag(path, hint, default, field.metadata.get("help", ""))
+
+
+@contextmanager
+def own_names(known: type | Collection[str]) -> Iterator[None]:
+    """Errors from below name the flags of `tiss run` (--train.device); here they get the command's own (--device).
+
+    `known` is the command's options or the names of its flags. A flag that the command does not have stays as it is.
+    Goes round a command's work, not round the reading of its flags: what the user wrote is quoted as it stands.
+    """
+    try:
+        yield
+    except TissError as error:
+        names = {flag.path for flag in flags_of(known)} if isinstance(known, type) else set(known)
+
+        def own(found: re.Match[str]) -> str:
+            return f"--{found[1]}" if found[1] in names else found[0]
+
+        error.args = (re.sub(r"--\w+\.(\w+)", own, str(error)),)
+        raise
 
 
 def parse_flags(

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tiss.cli.flags import flags_of, help_text, parse_flags, read_yaml
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags, read_yaml
 from tiss.config import from_mapping, merge, setting
 from tiss.errors import TissError, suggest
 
@@ -57,18 +57,22 @@ def main(arguments: list[str]) -> int:
         return 0
     if len(rest) != 1:
         raise TissError("tiss grid takes one file or table, for example: tiss grid voc --list")
-    options = from_mapping(GridOptions, values)
+    return do_runs(rest[0], from_mapping(GridOptions, values), "list" in given)
+
+
+@own_names(GridOptions)
+def do_runs(name: str, options: GridOptions, only_list: bool) -> int:
     from tiss.engine.grid import check_table, commands, plan, work
     from tiss.engine.progress import TerminalReporter
 
-    table = load_table(rest[0])
+    table = load_table(name)
     check_table(table)
     table = with_options(table, options)
-    grid = Path(options.out or Path("runs") / Path(rest[0]).stem)
+    grid = Path(options.out or Path("runs") / Path(name).stem)
     cells = plan(table)
     if options.done:
         cells = without_recorded(cells, Path(options.done))
-    if "list" in given:
+    if only_list:
         print("\n".join(commands(cells, grid)))
         return 0
     state = work(cells, grid, TerminalReporter())

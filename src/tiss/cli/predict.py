@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
     return predict(rest[0], rest[1:], options)
 
 
+@own_names(PredictOptions)
 def predict(model: str, paths: list[str], options: PredictOptions) -> int:
     from tiss.engine.progress import TerminalReporter
     from tiss.practice.inputs import find_items, import_av

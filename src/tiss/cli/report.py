@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -79,6 +79,7 @@ def collect_runs(paths: list[str], out: Path) -> int:
     return 0
 
 
+@own_names(ReportOptions)
 def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
     from tiss.reporting.paper_tables import fitting_tables, paper_table
     from tiss.reporting.render import print_table, render

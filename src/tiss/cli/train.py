@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
+from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
 from tiss.config import from_mapping, setting
 from tiss.errors import TissError
 
@@ -67,6 +67,7 @@ def main(arguments: list[str]) -> int:
     return train_folder(rest[0], options)
 
 
+@own_names(TrainOptions)
 def train_folder(folder: str, options: TrainOptions) -> int:
     from tiss.config import ModelConfig
     from tiss.engine.progress import TerminalReporter

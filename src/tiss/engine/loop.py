@@ -141,15 +141,19 @@ class LossWatch:
         iteration, ids, _ = self.pending[first]
         values = {name: repr(value) for name, value in zip(names, table[first].tolist(), strict=True)}
         training = self.training
+        remedy = "start again with a lower --train.lr"
         where = "the losses " + ", ".join(f"{name} = {value}" for name, value in values.items())
         if training.journal.folder is not None:
             path = training.journal.folder / f"nonfinite-{training.world.rank}.json"
             position = {"step": training.step.index, "iteration": iteration, "seed": training.config.seed}
             write_json(path, {**position, "ids": ids, "losses": values})
             where = f"see {path.name} in the run folder"
+            remedy = (
+                "the last checkpoint is whole: lower --train.lr or set --train.clip, and start again with "
+                "another --out"
+            )
         raise TissError(
-            f"step {training.step.index}, iteration {iteration}: the loss is not finite ({where}); the last "
-            "checkpoint is whole: lower --train.lr or set --train.clip, and start again with another --out"
+            f"step {training.step.index}, iteration {iteration}: the loss is not finite ({where}); {remedy}"
         )
 
 

@@ -116,9 +116,9 @@ class World:
         parts = self.size * accumulate
         if batch % parts:
             nearest = max(1, round(batch / parts)) * parts
+            more = f" × --train.accumulate {accumulate}" if accumulate > 1 else ""
             raise TissError(
-                f"--train.batch {batch} cannot be split over {self.size} process(es) × "
-                f"--train.accumulate {accumulate}: take {nearest}"
+                f"--train.batch {batch} cannot be split over {self.size} process(es){more}: take {nearest}"
             )
         return batch // parts
 
