@@ -18,6 +18,10 @@ class TissError(Exception):
         super().__init__(one_line(str(message)))
 
 
+class SpaceError(TissError):
+    """The disk, a quota or a limit of file sizes: nothing is wrong with what was to be written."""
+
+
 def one_line(text: str, longest: int = 2000) -> str:
     r"""`text` without line breaks or control characters, its middle left out where it is too long.
 

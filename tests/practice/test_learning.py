@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from PIL import Image
 
 from tests.practice.story import second_step, write_folder
 from tiss.cli.main import main
+from tiss.engine.learner import Learner
 from tiss.models import SegmentationModel
 from tiss.practice.source import line_of
 
@@ -237,6 +240,31 @@ def test_failing_at_the_last_moment_leaves_nothing(
     with pytest.raises(OSError, match="disk on fire"):
         main([*command, "--out", str(tmp_path / "deep" / "out")])
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_disk_without_room_for_the_model_is_refused_before_anything_is_learnt(
+    story: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def learnt(*_: object) -> None:
+        pytest.fail("it began to learn")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(Learner, "fit", learnt)
+    train = [
+        "train",
+        str(story / "warehouse"),
+        "--encoder",
+        "vit_micro_patch8",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    for command in (train, second_step(story, tmp_path / "out")):
+        assert main(command) == 2
+        assert "No space left on device" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_frozen_encoder_stays_as_it_was(

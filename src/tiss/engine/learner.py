@@ -102,6 +102,13 @@ class Learner:
             self.skipped["train"] = self.world.union(training.loader.skipped)
             return seconds
 
+    def room(self, step: Step) -> int:
+        """Bytes that the step's model will take in a folder, about, once `begin` was called."""
+        assert self.model is not None and self.method is not None
+        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        kept = self.method.state_bytes(self.model, step.old + step.new)
+        return int(1.02 * (weights + kept)) + (64 << 10)  # new rows of the head, the matrix, small files
+
     def look(self, step: Step) -> None:
         """Lets the method take from a step's pictures what it keeps, where another method trained the step."""
         assert self.model is not None and self.method is not None

@@ -25,7 +25,7 @@ from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
 from tiss.engine.sharding import full_state, spread
 from tiss.engine.training import StepTraining
 from tiss.engine.update import make_update
-from tiss.errors import TissError
+from tiss.errors import SpaceError, TissError
 from tiss.files import mark, write_json
 from tiss.methods.base import Batches, all_sum
 
@@ -202,5 +202,11 @@ def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: i
         if world.is_main:
             journal.check()
             position = Position(training.step.index, iteration, journal.size(), seconds)
-            save_checkpoint(journal.checkpoint, position, *states)
+            try:
+                save_checkpoint(journal.checkpoint, position, *states)
+            except SpaceError:
+                if iteration < training.iterations:
+                    raise
+                # only an insurance now: the model is stored next, in room that is held for it
+                training.reporter.say(f"step {training.step.index}: no space for the last checkpoint")
     world.wait()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
+from tiss.engine.checkpoint import read_position
 from tiss.engine.environment import describe_environment
 from tiss.engine.journal import RunJournal
 from tiss.engine.learner import Learner
@@ -17,13 +22,14 @@ from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import finished_steps, results_of, save_confusion, step_folder, write_results
 from tiss.engine.run_folder import check_folder, default_folder, dump_config, owned, read_config
-from tiss.errors import TissError
+from tiss.errors import SpaceError, TissError
 from tiss.files import (
     atomic_folder,
     mark,
     read_json,
     read_tensors,
     recover,
+    reserve,
     write_json,
     write_tensors,
     write_text,
@@ -103,12 +109,8 @@ def run_experiment(
             if step.index < finished_steps(folder, len(scenario)):
                 continue
             _take_over(learner, folder, step)
-            seconds = None
-            if step.index == 0 and config.base is not None:
-                learner.model = load_base(Path(config.base), step, learner)
-            else:
-                seconds = learner.fit(step, journal)
-            _finish_step(learner, folder, step, scenario, seconds)
+            with _going_on(folder, step):
+                _do_step(learner, folder, step, scenario, journal)
         if config.train.tracker:
             world.accelerator.end_training()
         mark("between")
@@ -119,6 +121,33 @@ def run_experiment(
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         world.wait()
     return results
+
+
+def _do_step(learner: Learner, folder: Path, step: Step, scenario: Scenario, journal: RunJournal) -> None:
+    """Learns a step, or takes the first one over from --base; then tests and stores it, in room held from the start."""
+    base = learner.config.base if step.index == 0 else None
+    if base is None:
+        learner.begin(step)
+    else:
+        learner.model = load_base(Path(base), step, learner)
+    with reserve(folder, learner.room(step)) if learner.world.is_main else nullcontext():
+        seconds = learner.fit(step, journal) if base is None else None
+        matrix = learner.confusion(step.test)
+    _store_step(learner, folder, step, scenario, matrix, seconds)
+
+
+@contextmanager
+def _going_on(folder: Path, step: Step) -> Iterator[None]:
+    """Where the disk is full, says from where the run goes on when there is space again."""
+    try:
+        yield
+    except SpaceError as error:
+        found = read_position(folder / "checkpoint")
+        if found is not None and found.step == step.index:
+            raise SpaceError(
+                f"{error}; it goes on from update {found.iteration} of step {step.index}"
+            ) from error
+        raise SpaceError(f"{error}; it goes on with the start of step {step.index}") from error
 
 
 def _take_over(learner: Learner, folder: Path, step: Step) -> None:
@@ -138,12 +167,11 @@ def _load_method_state(learner: Learner, folder: Path) -> None:
         learner.method.load_state(read_tensors(folder / "method.safetensors"))
 
 
-def _finish_step(
-    learner: Learner, folder: Path, step: Step, scenario: Scenario, seconds: float | None
+def _store_step(
+    learner: Learner, folder: Path, step: Step, scenario: Scenario, matrix: Tensor, seconds: float | None
 ) -> None:
-    """Tests the step's model, writes its folder whole, then the results."""
+    """Writes the step's folder whole, then the results; only then its checkpoint goes."""
     assert learner.model is not None
-    matrix = learner.confusion(step.test)
     mark("checkpoint")
     if learner.world.is_main:
         record = {

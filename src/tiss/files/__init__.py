@@ -16,6 +16,7 @@ from tiss.files.atomic import (
 )
 from tiss.files.phase import doing, mark
 from tiss.files.reading import inside, open_regular, read_bytes, read_json, read_text, read_yaml
+from tiss.files.room import existing, reserve
 from tiss.files.tensors import read_tensors, tensor_metadata, tensor_shapes, write_tensors
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "atomic_folder",
     "clean_strays",
     "doing",
+    "existing",
     "inside",
     "make_folder",
     "mark",
@@ -33,6 +35,7 @@ __all__ = [
     "read_text",
     "read_yaml",
     "recover",
+    "reserve",
     "sync_file",
     "tensor_metadata",
     "tensor_shapes",

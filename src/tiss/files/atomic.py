@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tiss.errors import TissError
+from tiss.errors import SpaceError, TissError
 
 TEMPORARY = ".tiss-tmp"  # being written: worthless after a crash
 COMPLETE = ".tiss-new"  # a folder that is whole and synced, about to take its place
 REPLACED = ".tiss-old"  # the folder that it replaces, until it has taken its place
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -34,8 +34,8 @@ def explained(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        if error.errno in _FULL:
-            raise TissError(
+        if error.errno in FULL:
+            raise SpaceError(
                 f"{reason}: {path}; free some space and start it again (a run: with --resume)"
             ) from error
         if error.errno in _FORBIDDEN:

@@ -103,6 +103,10 @@ class Method:
         """Tensors to keep in checkpoints and in the step's folder."""
         return {}
 
+    def state_bytes(self, model: SegmentationModel, classes: int) -> int:
+        """How many bytes `state` will have when the step has ended and the model has `classes`, about."""
+        return sum(tensor.nbytes for tensor in self.state().values())
+
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Takes back what `state` gave."""
 

@@ -182,6 +182,10 @@ class Recall(Method):
         kept = {"means": self.means, "roots": self.roots, "counts": self.counts}
         return {name: value for name, value in kept.items() if value is not None}
 
+    def state_bytes(self, model: SegmentationModel, classes: int) -> int:
+        width = model.decoder.channels
+        return 4 * classes * (width * width + width + 2)
+
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         device = next(self.model.parameters()).device if self.model is not None else "cpu"
         for name, value in state.items():

@@ -15,7 +15,7 @@ from tiss.config import ModelConfig, RunConfig
 from tiss.engine.learner import Learner, freeze_copy
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
-from tiss.files import atomic_folder, read_tensors, write_json, write_tensors, write_text
+from tiss.files import atomic_folder, existing, read_tensors, reserve, write_json, write_tensors, write_text
 from tiss.models.folder import CARD
 from tiss.models.model import SegmentationModel
 from tiss.practice.card import write_card
@@ -26,6 +26,8 @@ from tiss.practice.page import render, worst_pictures
 from tiss.practice.segformer import from_segformer
 from tiss.practice.segment import Segmenter
 from tiss.practice.source import Source, describe_parent, find_source
+
+PAGE = 8 << 20  # bytes: report.html with its pictures, about
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def train(
     lesson = make_lesson(dataset, ["background"], dataset.classes, 0, holdout, flag="FOLDER")
     config = first_config(dataset, len(lesson.step.train), wishes, model)
     learner = Learner(config=config, reporter=reporter)
+    learner.begin(lesson.step)
     if freeze:
-        learner.begin(lesson.step)
         assert learner.model is not None
         learner.model.encoder.requires_grad_(False)
     return _learn(learner, lesson, config, place, None, reporter)
@@ -110,20 +112,21 @@ def _learn(
         f"{config.method.name}, {config.train.epochs} epochs, batch {config.train.batch}, "
         f"{config.data.crop} pixels"
     )
-    seconds = learner.fit(step)
-    model = learner.model
-    assert model is not None
-    assert learner.method is not None
-    model.eval()
-    size = config.data.crop or seen_size(model)
-    now = Segmenter(model, size, device=learner.world.device)
-    old = (
-        now
-        if before is None
-        else Segmenter(before.to(learner.world.device), size, device=learner.world.device)
-    )
-    material = material_of(lesson, model.classes)
-    result = compare_models(old, now, material, reporter)
+    with reserve(existing(out), learner.room(step) + PAGE):
+        seconds = learner.fit(step)
+        model = learner.model
+        assert model is not None
+        assert learner.method is not None
+        model.eval()
+        size = config.data.crop or seen_size(model)
+        now = Segmenter(model, size, device=learner.world.device)
+        old = (
+            now
+            if before is None
+            else Segmenter(before.to(learner.world.device), size, device=learner.world.device)
+        )
+        material = material_of(lesson, model.classes)
+        result = compare_models(old, now, material, reporter)
     if before is None:
         result = _first_result(result)
     if source is not None and source.hash() != parent:
@@ -231,7 +234,7 @@ def check_out(out: str) -> Path:
     place = Path(out).expanduser()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise TissError(f"--out {out}: there is something already: choose another name")
-    above = next(folder for folder in place.resolve().parents if folder.exists())
+    above = existing(place)
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise TissError(f"--out {out}: {above} cannot be written to: choose another place")
     return place
