@@ -154,7 +154,7 @@ def main() -> int:
             (
                 "largest file",
                 False,
-                lambda: file_limit(trial, [100, 500, 1000, 2000, 4000, 8000, 20_000, 40_000]),
+                lambda: file_limit(trial, [500, 1000, 2000, 4000, 8000, 20_000, 40_000]),
             ),
             ("read-only folder", True, lambda: read_only(trial, 5)),
         ]

@@ -85,6 +85,20 @@ def test_card_tells_scenario_steps_data_and_limits(story: Path) -> None:
         assert part in card
 
 
+def test_card_has_no_column_without_a_figure(story: Path) -> None:
+    """A first model has no old classes; the second's were not labelled, so that only both models' pixels compare."""
+    head = "| step | classes | method | pictures | IoU of the new classes |"
+    first, second, third = ((story / name / "README.md").read_text() for name in ("first", "second", "third"))
+    assert f"{head}\n" in first
+    assert f"{head} other pixels as before, % |\n" in second
+    assert f"{head} change of the old ones | other pixels as before, % |\n" in third
+    same = SegmentationModel.from_pretrained(story / "second").record["history"][1]["pixels_as_before"]
+    (row,) = (line for line in second.splitlines() if line.startswith("| 1 | star |"))
+    assert row.endswith(f"| {same:.1f} |")
+    (row,) = (line for line in second.splitlines() if line.startswith("| 0 |"))
+    assert row.endswith("| – |")
+
+
 def test_same_seed_gives_the_same_model(story: Path, tmp_path: Path) -> None:
     assert main(second_step(story, tmp_path / "again")) == 0
     assert (

@@ -19,6 +19,13 @@ LIMITS = """- Knows the classes above and nothing else; anything else is backgro
 - Not tested for decisions about people, nor for anything where a wrong pixel can hurt."""
 
 
+# what became of the old classes in a step, by its key in the model's history
+AFTERWARDS = {
+    "old_change": "change of the old ones",
+    "pixels_as_before": "other pixels as before, %",
+}
+
+
 def write_card(path: Path, model: SegmentationModel, record: Mapping[str, Any]) -> None:
     write_text(path, make_card(model, record, "this-folder"))
 
@@ -98,18 +105,24 @@ def _steps(model: SegmentationModel, record: Mapping[str, Any], results: Any) ->
     history = {
         entry.get("step"): entry for entry in record.get("history") or [] if isinstance(entry, Mapping)
     }
-    titles = ("step", "classes", "method", "pictures", "IoU of the new classes", "change of the old ones")
-    head = f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
-    rows = []
+    # a first model has no old classes, and where the old ones were not labelled only the two models can be compared
+    later = [key for key in AFTERWARDS if any(entry.get(key) is not None for entry in history.values())]
+    titles = ["step", "classes", "method", "pictures", "IoU of the new classes"]
+    titles += [AFTERWARDS[key] for key in later]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for index, group in enumerate(model.groups):
         entry = history.get(index, {})
-        change = entry.get("old_change")
-        shown = "–" if change is None else f"{change:+.1f}"
-        rows.append(
-            f"| {index} | {_names(model, group)} | {entry.get('method', '–')} | "
-            f"{entry.get('train_pictures', '–')} | {percent(entry.get('new_iou'))} | {shown} |"
-        )
-    return "\n".join([head, *rows])
+        cells = [str(index), _names(model, group), entry.get("method", "–"), entry.get("train_pictures", "–")]
+        cells += [percent(entry.get("new_iou"))]
+        cells += [
+            _signed(entry.get(key)) if key == "old_change" else percent(entry.get(key)) for key in later
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def _signed(value: float | None) -> str:
+    return percent(value) if value is None else f"{value:+.1f}"
 
 
 def _data(record: Mapping[str, Any], results: Any) -> str:
