@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from tiss.cli.flags import parse_flags
 from tiss.cli.grid import GridOptions, load_table, tables, with_options
 from tiss.cli.main import main
 from tiss.cli.run import config_from, run_flags
-from tiss.config import to_mapping
-from tiss.engine.grid import command_of, expand, is_finished, plan, work
+from tiss.config import RunConfig, to_mapping
+from tiss.engine.grid import command_of, expand, plan
+from tiss.engine.grid_work import is_finished, work
 from tiss.engine.progress import Reporter
 from tiss.engine.run import run_experiment
 from tiss.engine.run_folder import read_config
@@ -84,7 +86,26 @@ def test_equal_first_steps_are_shared_and_only_those(table: dict):
     assert base["ft", 0] == base["mib", 0] is not None
     assert base["ft", 0] != base["ft", 1]
     assert cells["tiss", 0].alone and not cells["mib", 0].alone  # L_ct takes part in its step 0
-    assert base["offline", 0] is None
+    assert cells["offline", 0].alone
+
+
+def test_offline_training_is_one_for_all_tasks_and_scored_for_each(table: dict, tmp_path: Path):
+    table = {**table, "seeds": [0], "axes": {"task": ["2-2", "2-1"]}, "runs": [{"method": "offline"}]}
+    cells = plan(table)
+    assert cells[0].base == cells[1].base is not None and not cells[0].alone
+    grid = tmp_path / "grid"
+    assert set(work(cells, grid, Reporter()).values()) == {"done"}
+    assert len(list((grid / "bases").iterdir())) == 1
+    assert main(["report", str(grid), "--collect", str(tmp_path / "kept")]) == 0
+    kept = {path.name: json.loads(path.read_text()) for path in (tmp_path / "kept").glob("*.json")}
+    two, one = (kept[f"{cell.name}.json"] for cell in cells)
+    assert two["steps"][0]["iou"] == one["steps"][0]["iou"]
+    assert [len(two["groups"]), len(one["groups"])] == [2, 3]
+    assert two["train_seconds"] == one["train_seconds"] != [0.0]
+    alone = replace(cells[0].config, out=str(tmp_path / "alone"))
+    run_experiment(alone, reporter=Reporter())
+    first = (tmp_path / "alone" / "step-0" / "model.safetensors").read_bytes()
+    assert first == (cells[0].folder(grid) / "step-0" / "model.safetensors").read_bytes()
 
 
 def test_a_grid_does_each_run_once_and_goes_on_past_a_failure(table: dict, tmp_path: Path):
@@ -185,6 +206,64 @@ def test_another_grid_in_the_same_folder_takes_the_first_steps_that_are_there(ta
     assert read_config(other.folder(grid)).base == str(first[0].base_folder(grid))
     weights = [(c.folder(grid) / "step-0" / "model.safetensors").read_bytes() for c in (first[0], other)]
     assert weights[0] == weights[1] and is_finished(other.folder(grid))
+
+
+def test_a_finished_run_of_the_same_name_with_other_settings_is_not_taken_for_this_one(
+    table: dict, tmp_path: Path
+):
+    table = {**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}]}
+    longer = {**table, "runs": [{"method": "ft", "train": {"epochs": 2}}]}
+    grid = tmp_path / "grid"
+    ((one,), (two,)) = plan(table), plan(longer)
+    assert one.name == two.name
+    for cell in (one, two, one):  # the first is still found under its name
+        work([cell], grid, Reporter())
+    assert one.folder(grid).name == one.name
+    assert two.folder(grid).name.startswith(f"{one.name}-")
+    assert [read_config(cell.folder(grid)).train.epochs for cell in (one, two)] == [1, 2]
+    (tmp_path / "mounted").symlink_to(
+        longer["defaults"]["data"]["root"]
+    )  # the same run, from another machine
+    data = {**longer["defaults"]["data"], "root": str(tmp_path / "mounted")}
+    (elsewhere,) = plan({**longer, "defaults": {**longer["defaults"], "data": data}})
+    assert work([elsewhere], grid, Reporter()) == {two.name: "done"}
+    assert len(list(grid.glob("*/results.json"))) == 2
+
+
+def test_what_failed_for_one_worker_is_not_tried_by_the_next_but_at_the_next_start(
+    table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tiss.engine import grid_work
+
+    cells = plan({**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}]})
+    grid, tried = tmp_path / "grid", []
+
+    def fails(config: RunConfig, **_: object) -> None:
+        tried.append(config.out)
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(grid_work, "run_experiment", fails)
+        assert work(cells, grid, Reporter()) == {cells[0].name: "failed"}
+        failure = grid / "claims" / f"{cells[0].name}.failed.txt"
+        later = failure.stat().st_mtime + 60
+        os.utime(failure, (later, later))  # as if another worker had met it after the next one began
+        assert work(cells, grid, Reporter()) == {cells[0].name: "failed"}
+        assert len(tried) == 1
+    os.utime(failure, (0, 0))
+    assert work(cells, grid, Reporter()) == {cells[0].name: "done"}
+    assert not failure.exists()
+
+
+def test_time_left_counts_what_all_workers_do(table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from tiss.engine import grid_work
+
+    cells = plan({**table, "axes": {}, "runs": [{"method": "ft"}, {"method": "mib"}], "seeds": [0, 1]})
+    finished = {cell.name for cell in cells[:3]}
+    monkeypatch.setattr(grid_work, "is_finished", lambda folder: folder.name in finished)
+    # one was there before; one is this worker's, one another's: two in four minutes, so two minutes for the last
+    text = grid_work._progress(cells, tmp_path, {cells[0].name: "done", cells[1].name: "done"}, 1, 240.0)
+    assert text == "grid: 3 of 4 runs done, 0 failed, about 2 min left"
 
 
 def test_runs_that_are_recorded_are_not_done_again(

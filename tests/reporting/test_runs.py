@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from tests.reporting.fakes import folder, results
+from tiss.engine.settings import flatten
 from tiss.errors import TissError
 from tiss.files import write_json
 from tiss.reporting.runs import Value, experiments, find_runs, load_results
-from tiss.reporting.settings import flatten
 from tiss.reporting.tables import final_table
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tiss.cli.tables import format_table
+from tiss.engine.settings import flatten
 from tiss.reporting.plots import legend_below, style
-from tiss.reporting.settings import flatten
 
 IMAGES = Path("docs/images")
 # how a step's time was spent; Okabe and Ito's colours

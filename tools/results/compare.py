@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tiss.engine.settings import what_was_done
 from tiss.reporting.runs import Series, Value
-from tiss.reporting.settings import what_was_done
 from tiss.reporting.similarity import Similarities, points_of
 from tools.results.kept import Block
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
+from tiss.engine.settings import changed_settings
 from tiss.methods.base import settings_from
 from tiss.reporting.render import to_markdown
 from tiss.reporting.runs import Series, Value
-from tiss.reporting.settings import changed_settings
 from tiss.reporting.table import Cell, Column, Row, Table
 from tiss.reporting.tables import averages_of, figure
 from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tiss.engine.settings import changed_settings, what_was_done
 from tiss.errors import TissError
 from tiss.files import read_json
 from tiss.reporting.runs import Experiment, Result, Series, Value, experiments, find_runs, load_results
-from tiss.reporting.settings import changed_settings, what_was_done
 from tiss.reporting.similarity import KIND, Similarities
 from tiss.reporting.tables import averages_of, figure
 

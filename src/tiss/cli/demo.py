@@ -48,7 +48,8 @@ def main(arguments: list[str]) -> int:
 def run_demo(out: Path, seeds: int) -> int:
     import time
 
-    from tiss.engine.grid import plan, work
+    from tiss.engine.grid import plan
+    from tiss.engine.grid_work import work
     from tiss.engine.progress import TerminalReporter
     from tiss.engine.recipes import DEMO
     from tiss.reporting.page import write_report

@@ -15,7 +15,7 @@ USAGE = "tiss grid FILE.yaml|TABLE [options]"
 ABOUT = """
 Does every run of a table, each once: first steps that are the same are trained once and shared, finished runs are
 skipped, a failed run does not stop the rest. Start the same command on as many machines as share the folder. Several
-tables with the same --out share their first steps, too.
+tables with the same --out share their first steps, too, and runs that are the same in every respect.
 
 FILE.yaml holds `defaults` (as in a run's configuration), `runs` (a list of differences), `axes` (key → list, all
 combinations) and `seeds`. TABLE is a table of the paper: --tables lists them.
@@ -62,7 +62,8 @@ def main(arguments: list[str]) -> int:
 
 @own_names(GridOptions)
 def do_runs(name: str, options: GridOptions, only_list: bool) -> int:
-    from tiss.engine.grid import check_table, commands, plan, work
+    from tiss.engine.grid import check_table, commands, plan
+    from tiss.engine.grid_work import work
     from tiss.engine.progress import TerminalReporter
 
     table = load_table(name)
@@ -85,12 +86,10 @@ def do_runs(name: str, options: GridOptions, only_list: bool) -> int:
 
 def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
     """The cells of which there is no record yet: so a grid goes on where another machine stopped."""
-    from tiss.config import to_mapping
-    from tiss.engine.recipes import resolve
-    from tiss.reporting.records import identity, recorded
+    from tiss.reporting.records import recorded
 
     known = recorded(folder)
-    left = [c for c in cells if identity(to_mapping(resolve(c.config, c.scenario.dataset))) not in known]
+    left = [cell for cell in cells if cell.identity not in known]
     print(f"{len(cells) - len(left)} of {len(cells)} runs are in {folder} already")
     return left
 

@@ -1,28 +1,22 @@
-"""A grid: a table of runs that share their first steps, done by any number of workers, each run once."""
+"""A grid: a table of runs, which of them share a first step, and each as a command."""
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import itertools
 import json
 import shlex
-import time
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
-from tiss.engine.progress import Reporter
 from tiss.engine.recipes import resolve
-from tiss.engine.results_schema import read_results
-from tiss.engine.run import open_scenario, run_experiment
+from tiss.engine.run import open_scenario
 from tiss.engine.run_folder import MACHINE, read_config, run_name
+from tiss.engine.settings import identity
 from tiss.errors import TissError
-from tiss.files import write_text
-from tiss.lock import Lease
 from tiss.methods.base import METHODS, build_method, settings_from
 from tiss.scenarios.scenario import Scenario
 
@@ -37,10 +31,15 @@ class Cell:
     config: RunConfig
     base: str | None
     scenario: Scenario = field(compare=False, repr=False)
+    identity: str = field(compare=False, repr=False)  # what is done, and with which seed
     alone: bool = False  # nobody else here has that first step: it trains its own, unless one lies there
 
     def folder(self, grid: Path) -> Path:
-        return grid / self.name
+        """By the run's name; where another table left a run of that name with other settings, a digest goes with it."""
+        plain = grid / self.name
+        if not (plain / "config.yaml").exists() or identity(to_mapping(read_config(plain))) == self.identity:
+            return plain
+        return grid / f"{self.name}-{_digest(self.identity)[:8]}"
 
     def base_folder(self, grid: Path) -> Path | None:
         """The folder of the shared first step; another grid in this folder may have left one for a run alone."""
@@ -112,7 +111,8 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
             name = f"{complete.model.encoder}-{complete.model.decoder}-{name}"
         if any(cell.name == name for cell in cells):
             name += f"-{digest[:8]}"
-        cells.append(Cell(name, config, base_key(complete, scenario), scenario))
+        what = identity(to_mapping(complete))
+        cells.append(Cell(name, config, base_key(complete, scenario), scenario, what))
     counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
     return [replace(cell, alone=counts[cell.base] == 1) for cell in cells]
 
@@ -139,8 +139,11 @@ class Opened:
 
 
 def base_key(config: RunConfig, scenario: Scenario) -> str | None:
-    """What step 0 depends on, as a name; None where there is nothing after step 0 to share it with."""
-    if len(scenario) == 1 or config.base is not None:
+    """What step 0 depends on, as a name; None where it is given.
+
+    Offline training has no other step: for any task it is the same, and only its scores are sorted otherwise.
+    """
+    if config.base is not None:
         return None
     method = build_method(config.method, len(scenario))
     mapping = to_mapping(config)
@@ -161,107 +164,9 @@ def base_key(config: RunConfig, scenario: Scenario) -> str | None:
     return f"{config.data.name}-{config.model.encoder}-seed{config.seed}-{_digest(what)[:10]}"
 
 
-def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:
-    """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
-    state: dict[str, str] = {}
-    start, trained = time.monotonic(), 0
-    while True:
-        open_cells = [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]
-        progressed = False
-        for cell in open_cells:
-            before = is_finished(cell.folder(grid))
-            state[cell.name] = _attempt(cell, grid, reporter)
-            progressed = progressed or state[cell.name] in ("done", "failed")
-            trained += state[cell.name] == "done" and not before
-            _tell(reporter, cells, state, trained, time.monotonic() - start)
-        if all(state.get(cell.name) in ("done", "failed") for cell in cells):
-            return state
-        if not progressed:
-            time.sleep(wait)  # others are at work on what is left, or on the base of it
-
-
-def _tell(reporter: Reporter, cells: list[Cell], state: dict[str, str], trained: int, seconds: float) -> None:
-    done = sum(value == "done" for value in state.values())
-    failed = sum(value == "failed" for value in state.values())
-    left = len(cells) - done - failed
-    estimate = f", about {seconds / trained * left / 60:.0f} min left" if trained and left else ""
-    reporter.say(f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}")
-
-
-def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
-    """One cell: done, failed, or busy elsewhere."""
-    folder = cell.folder(grid)
-    if is_finished(folder):
-        return "done"
-    claim = Lease(_claims(grid) / f"{cell.name}.lock")
-    if not claim.try_acquire():
-        return "elsewhere"
-    try:
-        damage = damage_of(folder / "results.json")
-        if damage:
-            reporter.say(f"grid: {damage}: done now")
-        base = cell.base_folder(grid)
-        if cell.alone and (folder / "config.yaml").exists() and read_config(folder).base is None:
-            base = None  # it has begun with a first step of its own
-        if base is not None and not _ensure_base(cell, base, grid, reporter):
-            return "elsewhere"
-        config = replace(cell.config, out=str(folder), base=str(base) if base else cell.config.base)
-        reporter.say(f"grid: {cell.name}")
-        run_experiment(config, resume=folder.exists(), reporter=reporter, scenario=cell.scenario)
-        return "done"
-    except Exception as error:  # one broken run must not stop the rest
-        write_text(_claims(grid) / f"{cell.name}.failed.txt", traceback.format_exc())
-        reporter.say(f"grid: {cell.name} failed: {error}")
-        return "failed"
-    finally:
-        claim.release()
-        gc.collect()  # a run's captured updates hold memory of the GPU until they are gone
-
-
-def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
-    """Trains the shared first step unless it is there; False while another worker is at it."""
-    if is_trained(base):
-        return True
-    claim = Lease(_claims(grid) / f"base-{base.name}.lock")
-    if not claim.try_acquire():
-        return False
-    try:
-        reporter.say(f"grid: first step {base.name}")
-        config = replace(cell.config, out=str(base))
-        run_experiment(config, resume=base.exists(), reporter=reporter, steps=1, scenario=cell.scenario)
-        return True
-    finally:
-        claim.release()
-
-
 def is_trained(base: Path) -> bool:
     """Whether a first step is complete: its confusion matrix is the last that is written."""
     return (base / "step-0" / "confusion.safetensors").exists()
-
-
-def _claims(grid: Path) -> Path:
-    folder = grid / "claims"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the run is over; damaged results say nothing: the run itself writes them anew."""
-    path = folder / "results.json"
-    try:
-        return path.exists() and bool(read_results(path)["finished"])
-    except TissError:
-        return False
-
-
-def damage_of(path: Path) -> str | None:
-    """What is wrong with a results.json, and the remedy."""
-    try:
-        if path.exists():
-            read_results(path)
-    except TissError as error:
-        return str(error)
-    return None
 
 
 def commands(cells: list[Cell], grid: Path) -> Iterator[str]:

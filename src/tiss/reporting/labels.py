@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiss.reporting.settings import changed_settings
+from tiss.engine.settings import changed_settings
 
 UNKNOWN = "settings not kept"
 

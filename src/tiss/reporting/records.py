@@ -18,10 +18,10 @@ from tiss.engine.grid import command_of
 from tiss.engine.recipes import resolve
 from tiss.engine.results_schema import read_results
 from tiss.engine.run_folder import read_config
+from tiss.engine.settings import all_settings, identity, last_name, what_was_done
 from tiss.errors import TissError
 from tiss.files import make_folder, read_json, read_text, write_text
-from tiss.methods.base import METHODS, settings_from
-from tiss.reporting.settings import all_settings, last_name, what_was_done
+from tiss.methods.base import settings_from
 
 DIGITS = 4  # of scores in percent: far below what a change of the seed does
 HARDWARE = ("tiss", "commit", "python", "packages", "platform", "device", "processes", "threads", "precision")
@@ -79,15 +79,6 @@ def recorded(folder: Path) -> set[str]:
         raise TissError(f"{folder} is no folder of records: tiss report RUNS --collect {folder} makes one")
     records = [read_json(path) for path in sorted(folder.glob("*.json")) if is_record(path)]
     return {identity(record["config"]) for record in records if record.get("config")}
-
-
-def identity(config: Mapping[str, Any]) -> str:
-    """All of a complete configuration that says what was done, the seed among it; equal for equal runs."""
-    settings = all_settings(config)
-    kept = what_was_done(settings)
-    if METHODS.get(settings["method.name"]).joint:  # there are no later steps
-        kept = {key: value for key, value in kept.items() if not key.startswith("train.step_")}
-    return json.dumps({**kept, "seed": settings["seed"]}, sort_keys=True, default=list)
 
 
 def is_record(path: Path) -> bool:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tiss.engine.results_schema import read_results
+from tiss.engine.settings import all_settings, what_was_done
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
 from tiss.reporting.labels import Variant, labels_of, natural
 from tiss.reporting.records import is_record
-from tiss.reporting.settings import all_settings, what_was_done
 
 RunLike = str | Path | Mapping[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
@@ -10,7 +11,7 @@ from typing import Any
 from tiss.config import RunConfig, from_mapping, to_mapping
 from tiss.engine.run_folder import MACHINE
 from tiss.errors import TissError
-from tiss.methods.base import settings_from
+from tiss.methods.base import METHODS, settings_from
 
 PLACES = ("seed", "out", "base", "data.root", "lists", *(f"train.{name}" for name in (*MACHINE, "fused")))
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
@@ -65,6 +66,15 @@ def what_was_done(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "model.pretrained" in kept:
         kept["model.pretrained"] = last_name(kept["model.pretrained"])  # the file may have moved
     return kept
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """All of a complete configuration that says what was done, the seed among it; equal for equal runs."""
+    settings = all_settings(config)
+    kept = what_was_done(settings)
+    if METHODS.get(settings["method.name"]).joint:  # there are no later steps
+        kept = {key: value for key, value in kept.items() if not key.startswith("train.step_")}
+    return json.dumps({**kept, "seed": settings["seed"]}, sort_keys=True, default=list)
 
 
 def last_name(text: str | None) -> str | None:
