@@ -80,7 +80,7 @@ def test_a_table_for_each_architecture_with_size_share_and_command(root: Path) -
     assert 0.8 < float(row.split("|")[-2]) < 1  # of offline
     (alone,) = [line for line in text.splitlines() if line.startswith("| MiB | 1 |")]
     assert "±" not in alone
-    assert len(figures) == 3  # curves of both, and the speed of a step
+    assert len(figures) == 4  # curves of both, what the transformer forgot, and the speed of a step
 
 
 def test_offline_training_of_one_task_serves_them_all(root: Path) -> None:
@@ -243,7 +243,7 @@ def test_readings_stand_beside_mib_of_the_same_seeds(root: Path) -> None:
     keep(root, "tiss", 1, "voc-holdout", holdout=0.2, encoder="vit_small_patch16_384")
     text, figures = contrast_page(root)
     assert [path.name for path in figures] == ["results-contrast.png"]
-    assert text.count("256 px, enlarged to 448") == 3  # the figure and two tables
+    assert text.count("256 px, enlarged to 448") == 4  # the figure, its caption and two tables
     held, tested = text.split("## ")[1:]
     (row,) = [line for line in held.splitlines() if line.startswith("| TISS | 1 |")]
     seed_0 = [

@@ -21,8 +21,8 @@ claim *holds* there; if the difference is smaller, or goes the other way, it *do
 no deviation: it is given the largest that any method here showed over three seeds ({DEVIATIONS}). What is
 within twice of that stays undecided, what goes beyond is decided and marked *one seed*.
 Similarities are measured on one seed a method; there a claim holds when methods rank by similarity as they rank by mIoU
-after the last step (rank correlation at least {STRONG:g}, over four methods or more; four methods do so by chance one
-time in six). Means are with the background.
+after the last step: not with a rank correlation below {STRONG:g}, and only where chance would rank them as well at most
+one time in twenty (of four methods it gives {STRONG:g} or more one time in six). Means are with the background.
 A share of offline is held against the stated one, mean over seeds. The last two are aims of ours, not the paper's.
 Only runs scored on the test set count, each method with its default settings. Runs and settings: [results](results.md).
 Other readings of the paper's two losses, also on a holdout: [contrast](contrast.md).
@@ -33,11 +33,12 @@ def claims_page(root: Path) -> str:
     """The text of docs/claims.md."""
     kept, measured = compared(blocks(root / "results")), similarities(root / "results")
     answers = [(claim, list(claim.ask(kept, measured))) for claim in (*CLAIMS, *AIMS)]
-    lines = ["| | claim | ours |", "|---:|---|---|"]
+    size = source_of(kept)
+    lines = [f"| | claim | ours{size} |", "|---:|---|---|"]
     parts = []
     for number, (claim, findings) in enumerate(answers, 1):
         lines.append(f"| {number} | {claim.text} | {summary(findings)} |")
-        parts.append(claim_section(number, claim, findings))
+        parts.append(claim_section(number, claim, findings, size))
     notes = source_note(kept)
     introduction = INTRODUCTION.replace(DEVIATIONS, deviations(kept))
     text = "\n".join([MADE + introduction, notes, "\n".join(lines), "", "\n\n".join(parts)])
@@ -70,12 +71,12 @@ def _why(finding: Finding) -> str:
     return finding.verdict.removesuffix(ALONE).partition(": ")[2]
 
 
-def claim_section(number: int, claim: Claim, findings: Sequence[Finding]) -> str:
+def claim_section(number: int, claim: Claim, findings: Sequence[Finding], size: str = "") -> str:
     """The claim, the paper's figures, ours with their runs."""
     lines = [f"## {number}. {claim.text}", "", f"Paper: {claim.paper}.", ""]
     if not findings:
         return "\n".join([*lines, f"Ours: {MISSING}."])
-    lines += ["| where | ours | verdict |", "|---|---|---|"]
+    lines += [f"| where | ours{size} | verdict |", "|---|---|---|"]
     lines += [f"| {one.where} | {one.figures} | {one.verdict} |" for one in findings]
     names = sorted({name for finding in findings for name in finding.runs})
     if names:
@@ -90,10 +91,14 @@ def deviations(kept: Sequence[Block]) -> str:
     return f"{', '.join(told)} points" if told else "none yet"
 
 
+def source_of(kept: Sequence[Block]) -> str:
+    """How large the pictures were, to stand beside figures; nothing while no run on real data is kept."""
+    sizes = dict.fromkeys(block.source for block in kept if block.experiment.data != "shapes")
+    return f" (pictures of {'; '.join(sizes)})" if sizes else ""
+
+
 def source_note(kept: Sequence[Block]) -> str:
-    """How large the pictures were behind every figure of the page."""
-    sizes = {block.title: block.source for block in kept if block.experiment.data != "shapes"}
-    if not sizes:
+    """What the sizes mean, beside the paper's."""
+    if not source_of(kept):
         return "No run on real data is kept yet.\n"
-    text = "; ".join(f"{title}: pictures of {source}" for title, source in sizes.items())
-    return f"Beside every figure of ours: {text}. The paper's: original size, crops of 512.\n"
+    return f"Ours{source_of(kept)} stand beside the paper's, which had the original size and crops of 512.\n"

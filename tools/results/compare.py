@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from tiss.reporting.runs import Series, Value
 from tiss.reporting.similarity import Similarities, points_of
 from tools.results.kept import Block
 
-STRONG = 0.8  # a rank correlation from which on we say that one figure goes with another
+STRONG = 0.8  # a rank correlation below which we say that one figure does not go with another
+RARE = 0.05  # how often chance may rank methods as well, for a claim to hold
 UNDECIDED = "undecided: "
 HOLDS, OPEN, SEEN = "holds", UNDECIDED + "one seed", UNDECIDED + "seen on two pictures, not measured"
 NOT, REVERSE = "does not hold: within the spread", "does not hold: the reverse"
@@ -241,10 +243,13 @@ def follows(
         if len(last) < 4:
             continue
         correlation = spearman([x for _, x, _ in last], [y for _, _, y in last])
-        weak = f"does not hold: below {STRONG:g}"
-        verdict = (
-            HOLDS if sign * correlation >= STRONG else REVERSE if -sign * correlation >= STRONG else weak
-        ) + ALONE
+        luck = chance(abs(correlation), len(last))
+        if abs(correlation) < STRONG:
+            verdict = f"does not hold: below {STRONG:g}" + ALONE
+        elif luck > RARE:
+            verdict = f"{UNDECIDED}chance does as well {luck:.0%} of the time"
+        else:
+            verdict = (HOLDS if sign * correlation > 0 else REVERSE) + ALONE
         labels = ", ".join(label for label, _, _ in last)
         text = f"rank correlation with the mIoU of {part} classes {correlation:+.2f} over {labels}"
         yield Finding(f"{one.data} {one.task} {one.setup}, {one.images} pictures", text, (), verdict)
@@ -263,6 +268,17 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
     if len(set(ranks[0])) == 1 or len(set(ranks[1])) == 1:
         return 0.0
     return round(statistics.correlation(*ranks), 6)
+
+
+def chance(correlation: float, count: int) -> float:
+    """How often `count` figures in any order have a rank correlation as high as this, all orders being equal.
+
+    >>> round(chance(0.8, 4), 4), round(chance(1.0, 4), 4)
+    (0.1667, 0.0417)
+    """
+    places = [float(place) for place in range(count)]
+    found = [spearman(places, order) for order in itertools.permutations(places)]
+    return sum(one >= correlation for one in found) / len(found)
 
 
 def by_eye(blocks: Sequence[Block], _: object) -> Iterator[Finding]:

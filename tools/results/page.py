@@ -10,9 +10,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tiss.evaluation.scores import percent
-from tiss.reporting.page import recipe_line
 from tiss.reporting.paper_tables import fitting_tables, paper_table
-from tiss.reporting.plots import miou_over_steps
+from tiss.reporting.plots import forgetting_map, miou_over_steps
+from tiss.reporting.recipe import recipe_lines
 from tiss.reporting.records import command_of_record
 from tiss.reporting.render import to_markdown
 from tiss.reporting.runs import Experiment, Result, Series
@@ -41,7 +41,8 @@ INTRODUCTION = """
 # Results
 
 Our own figures, made from the runs in `results/` by one command, `python -m tools.results`. Each run is one JSON file
-there: scores after each step, complete settings, seed, versions, hardware, times. mIoU in %, mean ± sample deviation
+there: scores after each step, complete settings, seed, versions, hardware, times (its commit is null where the source
+had been copied to a machine without git). mIoU in %, mean ± sample deviation
 over seeds. *Old*: the classes of step 0; *new*: all classes added later. The background, b, counts as a class and
 with the old ones, except where a column says "without b". *All / offline*: `all` as a share of what the same encoder
 reaches when it is trained on all classes at once, which is the same training for every task. Minutes: training of all
@@ -52,6 +53,14 @@ TASKS_NOTE = (
     "Mean ± deviation where there are several seeds, else one seed. Offline training knows no tasks: one figure for"
     " all of them."
 )
+KEPT = {  # figures that need models: what they show, and what draws them
+    "predictions": "What each method makes of a test picture after each step "
+    "(`tiss figure predictions RUN... --pictures 4`)",
+    "features": "The encoder's feature maps of a test picture after each step, three principal components as colours: "
+    "a transformer and a CNN (`tiss figure features RUN RUN --pictures 2`)",
+    "confusion": "After the last step: of the pixels of the classes of a step, how many % were taken for those of "
+    "which step; false alarms stand in the row of the background (`tiss figure confusion RUN...`)",
+}
 Figures = dict[Path, Callable[[], Figure]]  # drawn only where they are written
 
 
@@ -67,7 +76,8 @@ def results_page(root: Path) -> tuple[str, Figures]:
     parts += repeat_section(repeated(root / "results"), notes_on_repeats(root / "results"))
     parts += paper_section(compared(found))
     for measured in similarities(root / "results"):
-        parts += similarity_section(measured, figures)
+        sizes = [block.source for block in found if block.experiment.data == measured.data]
+        parts += similarity_section(measured, sizes[0] if sizes else "size not noted", figures)
     parts += bench_section(benchmarks(root / "results"), figures)
     return "\n".join(part.strip() + "\n" for part in parts if part.strip()), figures
 
@@ -77,7 +87,8 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
     experiment = block.experiment
     parts = [f"## {block.heading}", f"Pictures: {block.source}. {machine_line(block)}"]
     parts += [block.note] if block.note else []
-    parts += [f"Settings: {line}." for line in [recipe_line(experiment.series[0])] if line]
+    usual, *others = recipe_lines(experiment.series) or [""]
+    parts += [f"Settings: {usual}." + "".join(f" {line}." for line in others)] if usual else []
     parts += [to_markdown(main_table(block)), commands(block)]
     if experiment.holdout:
         parts.append("Reading by reading beside MiB, as a figure: [contrast](contrast.md).")
@@ -85,6 +96,10 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
         for kind, chosen in curves_of(experiment).items():
             text = f"mIoU step by step, {block.source}"
             parts.append(picture(f"{block.name}-{kind}", text, partial(miou_over_steps, chosen), figures))
+        if block.is_transformer and experiment.setup == "overlapped":
+            text = f"Points that each class lost since its best step, {block.source}"
+            draw = partial(_drawn, forgetting_map, experiment)
+            parts.append(picture(f"{block.name}-forgetting", text, draw, figures))
     parts += kept_pictures(block, root)
     source = f" ({block.source})"
     parts += [folded("Class by class" + source, to_markdown(class_table(experiment)))]
@@ -171,17 +186,28 @@ def picture(name: str, text: str, draw: Callable[[], Figure], figures: Figures) 
     """A link to a figure that is written with the page."""
     path = IMAGES / f"results-{name}.png"
     figures[path] = draw
-    return f"![{text}](images/{path.name})"
+    return captioned(text, path)
+
+
+def captioned(text: str, path: Path) -> str:
+    """A figure with its caption in sight: a page's readers do not see what stands for a missing picture."""
+    return f"![{text}](images/{path.name})\n\n*{text[0].upper()}{text[1:]}.*"
+
+
+def _drawn(draw: Callable[[Experiment], Figure | None], experiment: Experiment) -> Figure:
+    found = draw(experiment)
+    assert found is not None
+    return found
 
 
 def kept_pictures(block: Block, root: Path) -> list[str]:
     """Figures that need models, drawn where the runs were done and kept: predictions, features, confusion."""
     one = block.experiment
     found = []
-    for kind in ("predictions", "features", "confusion"):
+    for kind in KEPT:
         for path in sorted((root / IMAGES).glob(f"{one.data}-{one.task}-{one.setup}-{kind}*.png")):
             if block.is_transformer and not one.holdout and not block.apart:
-                found.append(f"![{kind}, {block.source}](images/{path.name})")
+                found.append(captioned(f"{KEPT[kind]}; seed 0, {block.source}", path))
     return found
 
 
@@ -238,7 +264,7 @@ def paper_section(found: Sequence[Block]) -> list[str]:
     return parts
 
 
-def similarity_section(measured: Similarities, figures: Figures) -> list[str]:
+def similarity_section(measured: Similarities, source: str, figures: Figures) -> list[str]:
     """The similarity figure, drawn from its numbers."""
     name = f"{measured.data}-{measured.task}-{measured.setup}"
     lines = [
@@ -253,11 +279,14 @@ def similarity_section(measured: Similarities, figures: Figures) -> list[str]:
             lines.append("| " + " | ".join([method.label, str(step.step), *cells]) + " |")
     return [
         f"## Similarity of patch tokens, {measured.data} {measured.task} {measured.setup}",
-        f"Mean |cos| over {measured.images} test pictures without augmentation, one seed a method. *Before*: the last "
-        "layer against the last layer of the model before; *depth*: last against first layer. S+: the same patch, "
-        "S−: different patches of a picture. `tiss figure similarity RUNS` measures and draws it.",
+        f"Mean |cos| over {measured.images} test pictures ({source}) without augmentation, one seed a method. "
+        "*Before*: the last layer against the last layer of the model before; *depth*: last against first layer. "
+        "S+: the same patch, S−: different patches of a picture. `tiss figure similarity RUNS` measures and draws it.",
         picture(
-            f"{name}-similarity", "similarity against mIoU", partial(similarity_figure, measured), figures
+            f"{name}-similarity",
+            f"Similarity against mIoU, {source}; a larger point is a later step",
+            partial(similarity_figure, measured),
+            figures,
         ),
         folded("The same as a table", "\n".join(lines)),
     ]

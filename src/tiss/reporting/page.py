@@ -27,8 +27,9 @@ from tiss.reporting.plots import (
     last_confusions,
     miou_over_steps,
 )
+from tiss.reporting.recipe import recipe_lines
 from tiss.reporting.render import to_html
-from tiss.reporting.runs import Experiment, RunLike, Series, experiments, load_results
+from tiss.reporting.runs import Experiment, RunLike, experiments, load_results
 from tiss.reporting.similarity import experiment_similarity, similarity_figure
 from tiss.reporting.style import STYLE
 from tiss.reporting.tables import averages_of, class_table, figure, final_table, forgetting_table, step_table
@@ -245,7 +246,7 @@ def paper(experiment: Experiment) -> str:
 
 
 def recipe(experiment: Experiment) -> str:
-    """The settings: those that matter in one line, all of them folded away, run by run."""
+    """The settings: those that matter in a line, and who differs; all of them folded away, run by run."""
     blocks = []
     for series in experiment.series:
         settings = dict(series.first.settings)
@@ -258,29 +259,8 @@ def recipe(experiment: Experiment) -> str:
             )
     if not blocks:
         return ""
-    return f"<h3>Recipe</h3><p>{html.escape(recipe_line(experiment.series[0]))}</p>{''.join(blocks)}"
-
-
-def recipe_line(series: Series) -> str:
-    """What was trained how, in one line."""
-    names = {
-        "model.encoder": "encoder",
-        "model.decoder": "decoder",
-        "train.recipe": "recipe",
-        "train.optimizer": "optimiser",
-        "train.lr": "learning rate",
-        "train.step_lr": "in later steps",
-        "train.weight_decay": "weight decay",
-        "train.warmup": "warm-up",
-        "train.epochs": "epochs",
-        "train.step_epochs": "in later steps",
-        "train.batch": "batch",
-        "data.crop": "crop",
-    }
-    settings = series.first.settings
-    return " · ".join(
-        f"{text} {settings[key]}" for key, text in names.items() if settings.get(key) is not None
-    )
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in recipe_lines(experiment.series))
+    return f"<h3>Recipe</h3>{lines}{''.join(blocks)}"
 
 
 def tile(caption: str, pixels: Mask) -> str:
