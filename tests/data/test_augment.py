@@ -32,6 +32,16 @@ def cut(sample: Sample, one: Augmentation, crop: tuple[int, int]) -> tuple[torch
     return image[0], label[0]
 
 
+def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() -> None:
+    sample = picture(5, 7)
+    turned = Sample(sample.image.permute(0, 2, 1), sample.label.T, "x")  # however it lies in memory
+    for one in (sample, turned):
+        red, green, blue = one.image.long()
+        value = red + 256 * green + 256**2 * blue + 256**3 * one.label.long()
+        assert pack(one).dtype == torch.int32
+        assert torch.equal(pack(one).long() % 2**32, value.flatten())
+
+
 def test_same_size_is_the_picture_itself() -> None:
     sample = picture(30, 41)
     image, label = cut(sample, Augmentation(30, 41, 0, 0), (30, 41))

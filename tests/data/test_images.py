@@ -100,6 +100,40 @@ def test_no_image_at_all(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("at_once", [0, 1 << 24])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("x.jpg", "RGB"),
+        ("x.jpg", "L"),
+        ("x.png", "RGB"),
+        ("x.png", "P"),
+        ("x.bmp", "RGB"),
+        ("x.tif", "RGB"),
+        ("x.webp", "RGB"),
+    ],
+)
+def test_pixels_are_those_of_a_plain_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: str, at_once: int
+) -> None:
+    monkeypatch.setattr(images, "_AT_ONCE", at_once)
+    drawn = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
+    Image.fromarray(drawn).convert(mode).save(tmp_path / name)
+    with Image.open(tmp_path / name) as image:
+        plain = np.array(image.convert("RGB"))
+    read = read_image(tmp_path / name)
+    assert read.is_contiguous()
+    assert np.array_equal(read.numpy(), plain.transpose(2, 0, 1))
+
+
+def test_small_files_are_read_in_one_go_and_still_named(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_text("hello")
+    with pytest.raises(
+        TissError, match=r"x\.jpg: not a readable image \(cannot identify image file '.*x\.jpg'\)"
+    ):
+        read_image(tmp_path / "x.jpg")
+
+
 def test_too_many_pixels_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(gradient()).save(tmp_path / "x.png")
     monkeypatch.setattr(images, "MAX_PIXELS", 50)

@@ -37,6 +37,22 @@ def test_progress_counts_to_the_end() -> None:
     assert calls[-1] == (20, 20)
 
 
+def test_pixels_are_copied_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy dealt out to all cores leaves them waiting for the next one, and the decoding threads without."""
+    files = FileSource(random_data(0), "train")
+    store, seen = MemoryStore(files), set()
+    add = store._add
+    monkeypatch.setattr(store, "_add", lambda *sample: (seen.add(torch.get_num_threads()), add(*sample)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        store.load(files.dataset.ids("train"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
+
+
 def test_free_memory_is_of_this_machine() -> None:
     assert 1e6 < free_memory() < 1e14
 

@@ -113,10 +113,10 @@ def shrink(height: int, width: int, size: int) -> Augmentation:
 def pack(sample: Sample) -> Tensor:
     """A sample's pixels as a flat int32 tensor of H · W: red, green, blue, label from the lowest byte up."""
     height, width = sample.label.shape
-    packed = torch.empty(height, width, 4, dtype=torch.uint8)
-    packed[..., :3] = sample.image.permute(1, 2, 0)
-    packed[..., 3] = sample.label
-    return packed.view(torch.int32).flatten()
+    packed = np.empty((height, width, 4), np.uint8)
+    for place, plane in enumerate((*sample.image.numpy(), sample.label.numpy())):
+        packed[..., place] = plane
+    return torch.from_numpy(packed.view(np.int32).reshape(-1))
 
 
 def crop_batch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,8 +34,10 @@ def read_checked(dataset: Dataset, split: str, id: str) -> Sample:
 
 def illegal_labels(label: Tensor, classes: int) -> list[int]:
     """The values in a mask that are neither background, nor one of `classes`, nor ignored."""
-    wrong = (label > classes) & (label != IGNORE)
-    return label[wrong].unique().tolist() if bool(wrong.any()) else []
+    values = label.numpy()
+    if int((values + np.uint8(1)).max(initial=0)) <= classes + 1:  # 255 + 1 is 0
+        return []
+    return [value for value in np.unique(values).tolist() if value > classes and value != IGNORE]
 
 
 def _described(tensor: Tensor) -> str:

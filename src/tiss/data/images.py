@@ -33,6 +33,9 @@ class Blob(io.BytesIO):
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:  # what Pillow puts into its errors
+        return repr(self.name)
+
 
 ImageSource = PathLike | Blob
 
@@ -44,13 +47,14 @@ MAX_PIXELS = (
 _SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _BITS = {"LA": 16, "RGB": 24, "RGBA": 32, "I;16": 16}  # a pixel; grey and palettes may have as little as one
 _ORIENTATION = 0x0112
+_AT_ONCE = 1 << 24  # bytes of a file that are read in one go
 _TAIL = 65536  # bytes searched for the end marker: cameras append previews after it
 
 
 def read_image(path: ImageSource) -> Tensor:
     """The picture in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
-    array = load_picture(path)
-    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+    # numpy and not torch: it gives up the interpreter's lock once for it and not twelve times (see `_open`).
+    return torch.from_numpy(np.array(load_picture(path).transpose(2, 0, 1), order="C"))
 
 
 def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> Tensor:
@@ -59,8 +63,8 @@ def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
 
 
 def load_picture(path: ImageSource) -> np.ndarray:
-    """As `read_image`, as a writable numpy array H × W × 3."""
-    with _open(path) as image, _naming(path, "picture"):
+    """As `read_image`, as a numpy array H × W × 3, to be read only."""
+    with _open(path, whole=True) as image, _naming(path, "picture"):
         if image.mode in _SIXTEEN_BIT:
             return _sixteen_bit(image, path)
         if image.mode == "F":
@@ -68,7 +72,7 @@ def load_picture(path: ImageSource) -> np.ndarray:
                 f"{path}: pictures of floating-point numbers are not read; save it with 8 bits a channel"
             )
         turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
-        return np.array(turned.convert("RGB"))
+        return _colours_of(turned if turned.mode == "RGB" else turned.convert("RGB"))
 
 
 def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
@@ -78,7 +82,7 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
     (RGB → label), colour files are looked up in it, and palette files by their palette's colours; a colour
     that the map lacks is an error. Without one, a colour file must have three equal channels.
     """
-    with _open(path) as image, _naming(path, "mask"):
+    with _open(path, whole=True) as image, _naming(path, "mask"):
         if image.mode == "P":
             indices = np.array(image)
             return indices if colours is None else _through_palette(indices, image, colours, path)
@@ -136,11 +140,19 @@ class _naming:  # noqa: N801 - reads as a phrase at its uses
             ) from error
 
 
-def _open(path: ImageSource) -> Image.Image:
-    """An opened, not yet decoded image whose size is known to be bearable."""
+def _open(path: ImageSource, whole: bool = False) -> Image.Image:
+    """An opened, not yet decoded image whose size is known to be bearable.
+
+    `whole`: the file is read in one go, for it will be decoded. Every call of the system gives up the
+    interpreter's lock, and where sixteen threads decode, getting it back takes longer than the call.
+    """
     try:
-        if not isinstance(path, Blob) and not stat.S_ISREG(os.stat(path).st_mode):
-            raise TissError(f"{path}: not a file")
+        if not isinstance(path, Blob):
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise TissError(f"{path}: not a file")
+            if whole and status.st_size <= _AT_ONCE:
+                path = _contents(path)
         image = Image.open(path, formats=FORMATS)
     except FileNotFoundError:
         raise TissError(f"{path}: no such file") from None
@@ -162,6 +174,17 @@ def _open(path: ImageSource) -> Image.Image:
             "fetch or export it again"
         )
     return image
+
+
+def _contents(path: PathLike) -> Blob:
+    with open(path, "rb", buffering=0) as file:
+        return Blob(file.read(), str(path))
+
+
+def _colours_of(image: Image.Image) -> np.ndarray:
+    """The pixels of an RGB image, H × W × 3. Pillow keeps four bytes for each: as they are, they copy fastest."""
+    pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
+    return pixels.reshape(image.height, image.width, 4)[..., :3]
 
 
 def _least_bytes(image: Image.Image) -> int:

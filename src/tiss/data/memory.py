@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tiss.data.source import Collected, FileSource, OnBroken, Where
-from tiss.data.threads import cores
+from tiss.data.threads import cores, one_thread
 from tiss.errors import TissError
 from tiss.files.memory import CONTAINER, container_limit
 
@@ -37,7 +37,7 @@ class MemoryStore:
             return
         self._reserve(capacity)
         block = 256  # bounds what waits between the threads and the buffer
-        with ThreadPoolExecutor(max_workers=min(16, self.threads)) as threads:
+        with one_thread(), ThreadPoolExecutor(max_workers=min(16, self.threads)) as threads:
             for start in range(0, len(missing), block):
                 part = missing[start : start + block]
                 for id, decoded in zip(part, threads.map(self._decode, part), strict=True):
