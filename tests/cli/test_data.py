@@ -172,6 +172,34 @@ def test_convert_then_verify(
         main(["convert", "coco", str(tmp_path / "none.json"), "--out", out])
 
 
+def test_convert_shows_classes_slips_and_what_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    square = {"points": [[0, 0], [4, 0], [4, 6], [0, 6]]}
+    for number, label in enumerate(("tv", "tv", "Tv", "person")):
+        write_picture(Path(f"labels/{number}.jpg"))
+        size = {"imagePath": f"{number}.jpg", "imageWidth": 12, "imageHeight": 8}
+        Path(f"labels/{number}.json").write_text(json.dumps(size | {"shapes": [square | {"label": label}]}))
+    assert main(["convert", "labelme", "labels", "--out", "whole"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:6] == [
+        "class   pictures  objects  % of pixels",
+        "Tv             1        1         6.25",
+        "person         1        1         6.25",
+        "tv             2        2        12.50",
+    ]
+    assert "look: 'Tv' and 'tv' differ only in upper and lower case, spaces or hyphens" in lines
+    assert not any("left out" in line for line in lines)
+    for number in range(4, 9):
+        write_picture(Path(f"labels/{number}.jpg"))
+    assert main(["convert", "labelme", "labels", "--out", "chosen", "--classes", "person"]) == 0
+    text = capsys.readouterr().out
+    assert "look:" not in text, "neither of the two was chosen"
+    assert "left out: 5 pictures without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
+    assert "an outline named background" in text
+
+
 def test_verify_ade20k_with_and_without_its_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

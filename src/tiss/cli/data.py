@@ -179,6 +179,7 @@ def _add_convert(commands: argparse._SubParsersAction[Parser]) -> None:
 def _convert(options: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from tiss.cli.convert import print_conversion
     from tiss.data.convert import CONVERTERS, Options, write_folder
 
     source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
@@ -188,8 +189,5 @@ def _convert(options: argparse.Namespace) -> int:
     chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
     found = CONVERTERS[options.kind](source, images)
     written = write_folder(found, out, Options(options.test_share, options.overlap, options.link, chosen))
-    print(f"{out}: {written.train} pictures to train, {written.test} to test, {len(written.classes)} classes")
-    for what, count in sorted(found.left_out.items()):
-        print(f"left out: {count} {what}")
-    print(f"check it with: tiss data verify folder --root {out}")
+    print_conversion(options.kind, found, written, out)
     return 0

@@ -197,6 +197,15 @@ def test_supervisely(tmp_path: Path) -> None:
     assert np.array_equal(label, expected)
 
 
+def test_spaces_around_a_name_do_not_count(tmp_path: Path) -> None:
+    root = supervisely_project(tmp_path / "project", [OBJECTS[0] | {"classTitle": "dog "}])
+    assert [label for label, _ in read_supervisely(root).pictures[0].objects] == ["dog"]
+    (root / "meta.json").write_text(json.dumps({"classes": [{"title": "dog"}, {"title": " dog"}]}))
+    with pytest.raises(TissError, match="class 'dog' is named twice"):
+        write_folder(read_supervisely(root), tmp_path / "out", Options())
+    assert not (tmp_path / "out").exists()
+
+
 def test_supervisely_with_several_data_sets(tmp_path: Path) -> None:
     found = read_supervisely(supervisely_project(tmp_path / "project", OBJECTS, ("one", "two")))
     assert [item.id for item in found.pictures] == ["one/a", "two/a"]

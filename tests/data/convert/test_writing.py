@@ -71,6 +71,7 @@ def test_faults(found: Found, tmp_path: Path) -> None:
         (["background"], "no class"),
         (["a", "a"], "'a' is named twice"),
         (["a,b"], "comma"),
+        (["", "a"], "a label has no name"),
     ):
         with pytest.raises(TissError, match=words):
             write_folder(Found(classes, found.pictures), tmp_path / "out", Options())

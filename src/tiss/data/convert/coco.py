@@ -22,7 +22,7 @@ def read_coco(source: Path, images: Path | None = None) -> Found:
     document = table(read_json(source, MAX_JSON), str(source))
     folder = images or next((f for f in (source.parent / "images",) if f.is_dir()), source.parent)
     categories = {
-        number(item, "id", str(source)): str(item.get("name", ""))
+        number(item, "id", str(source)): str(item.get("name", "")).strip()
         for item in names_of(document, "categories", str(source))
     }
     objects: dict[int, list[tuple[str, Shape]]] = defaultdict(list)

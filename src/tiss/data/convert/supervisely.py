@@ -23,7 +23,8 @@ def read_supervisely(source: Path, images: Path | None = None) -> Found:
     counted. With several data sets, a picture's id starts with its data set's name.
     """
     meta = table(read_json(source / "meta.json"), str(source / "meta.json"))
-    classes = [str(item.get("title", "")) for item in names_of(meta, "classes", str(source / "meta.json"))]
+    listed = names_of(meta, "classes", str(source / "meta.json"))
+    classes = [str(item.get("title", "")).strip() for item in listed]
     found = Found(classes, [])
     folders = sorted(path.parent for path in source.rglob("ann") if path.is_dir())
     if not folders:
@@ -41,7 +42,7 @@ def _read_one(path: Path, prefix: str, images: Path, found: Found) -> Labelled:
     size = table(document.get("size"), where)
     objects = []
     for item in names_of(document, "objects", where):
-        label = str(item.get("classTitle", ""))
+        label = str(item.get("classTitle", "")).strip()
         if label not in found.classes:
             raise TissError(f"{where}: class {label!r} is not in meta.json")
         shape = _shape(item, where)

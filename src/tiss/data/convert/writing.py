@@ -58,11 +58,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Written:
-    """How many pictures went where."""
+    """How many pictures went where, and what is on them."""
 
     train: int
     test: int
     classes: tuple[str, ...]
+    pixels: tuple[dict[int, int], ...]  # of each mask: value → pixels; class i has the value i + 1
 
 
 def write_folder(found: Found, out: Path, options: Options) -> Written:
@@ -91,7 +92,8 @@ def write_folder(found: Found, out: Path, options: Options) -> Written:
         write = partial(
             _write_one, folder=temporary, splits=splits, numbers=numbers, found=found, options=options
         )
-        faults = [fault for fault in parallel_map(write, found.pictures, "Converting") if fault]
+        results = list(parallel_map(write, found.pictures, "Converting"))
+        faults = [result for result in results if isinstance(result, str)]
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise TissError(f"{faults[0]}{more}")
@@ -103,7 +105,7 @@ def write_folder(found: Found, out: Path, options: Options) -> Written:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     counts = Counter(splits.values())
-    return Written(counts["train"], counts["test"], tuple(classes))
+    return Written(counts["train"], counts["test"], tuple(classes), tuple(results))
 
 
 def _chosen_classes(found: Found, options: Options) -> list[str]:
@@ -117,7 +119,10 @@ def _chosen_classes(found: Found, options: Options) -> list[str]:
     if not names:
         raise TissError("no class is named in the source")
     if len(set(names)) < len(names):
-        raise TissError(f"class {next(name for name in names if names.count(name) > 1)!r} is named twice")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TissError(f"class {twice!r} is named twice (spaces around a name do not count); rename one")
+    if "" in names:
+        raise TissError("a label has no name; give it one, or choose the classes to keep with --classes")
     if len(names) > MOST_CLASSES:
         raise TissError(f"{len(names)} classes, but masks hold {MOST_CLASSES}; choose some with --classes")
     wrong = [name for name in names if any(sign in name for sign in ",/\n") or name.startswith("#")]
@@ -137,7 +142,8 @@ def _write_one(
     numbers: dict[str, int],
     found: Found,
     options: Options,
-) -> str | None:
+) -> dict[int, int] | str:
+    """Writes one picture and its mask; returns the mask's pixels of each value, or what is wrong."""
     try:
         width, height = picture_size(item.image)
         if item.size is not None and item.size != (width, height):
@@ -163,7 +169,8 @@ def _write_one(
     else:
         shutil.copyfile(item.image, image)
     save_mask(mask, folder / "masks" / split / f"{item.id}.png")
-    return None
+    counts = np.bincount(mask.ravel(), minlength=256)
+    return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
 
 
 def _recoloured(path: Path, colours: dict[Colour, str], numbers: dict[str, int]) -> np.ndarray:
