@@ -83,7 +83,7 @@ class TrainConfig:
 
     recipe: Literal["paper", "tuned", "demo"] | None = setting(
         None,
-        "paper: SGD as published; tuned: the encoder's own; demo: AdamW from scratch (None: demo for shapes)",
+        "paper: SGD as published; tuned: for pretrained encoders; demo: AdamW from scratch (None: demo or paper)",
     )
     epochs: int | None = setting(None, "epochs of step 0")
     step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")

@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tools.encoders import SOURCES
 
 from tests.docs.fixtures import FIXTURES
-from tests.docs.pages import Block, blocks_of, pages, runnable
+from tests.docs.pages import ROOT, Block, blocks_of, pages, runnable
 from tiss.cli.main import COMMANDS, main
 from tiss.data.shapes import Shapes
 from tiss.methods.base import METHODS
@@ -117,3 +118,43 @@ def test_links_between_pages_lead_somewhere() -> None:
             if "://" not in target and not (page.parent / target).exists():
                 missing.append(f"{page.name}: {target}")
     assert not missing
+
+
+def test_tools_that_pages_name_exist_with_their_flags() -> None:
+    found = [
+        words[2:]
+        for page in pages()
+        for block in blocks_of(page)
+        if block.kind == "console"
+        for words in block.commands
+        if words[:2] == ["python", "-m"] and words[2].startswith("tools.")
+    ]
+    assert {words[0] for words in found} >= {"tools.encoders", "tools.shrink_voc"}
+    for name, *rest in found:
+        source = (ROOT / Path(*name.split("."))).with_suffix(".py").read_text(encoding="utf-8")
+        assert not [word for word in rest if word.startswith("--") and f'"{word}"' not in source], name
+
+
+def test_the_agreement_to_expect_is_the_one_measured() -> None:
+    (measured,) = re.findall(
+        r"`all` agrees within ([\d.]+) points", (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    )
+    text = (ROOT / "docs/repeat.md").read_text(encoding="utf-8")
+    assert f"| {measured} points of `all`" in text and f"plus the {measured} for" in text
+
+
+def test_the_headline_commands_are_those_of_the_results() -> None:
+    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    for name in ("README.md", "docs/repeat.md"):
+        shown = [
+            " ".join(words)
+            for block in blocks_of(ROOT / name)
+            for words in block.commands
+            if "vit_small.safetensors" in words and words[1] == "run"
+        ]
+        assert shown and all(f"`{command}`" in results for command in shown), name
+
+
+def test_digests_of_the_weights_are_those_that_the_tool_compares() -> None:
+    text = (ROOT / "docs/repeat.md").read_text(encoding="utf-8")
+    assert all(f"`{source.digest}`" in text for source in SOURCES.values())

@@ -15,11 +15,13 @@ ABOUT = """
 One experiment: a data set is cut into steps, a method learns them one after another, every step is tested.
 With no option at all it runs the embedded data set `shapes` with TISS. Every option can stand in a YAML file;
 a dot is a level there. Empty defaults follow from the recipe, the data set or the encoder: --print_config shows
-what they come to. Stopped at any moment, the same command with --resume goes on.
+what they come to. The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can
+break pretrained weights (it did with DINOv2's). With such weights take --train.recipe tuned.
+Stopped at any moment, the same command with --resume goes on.
 """
 EXAMPLES = """
 tiss run --method mib --task 4-2
-tiss run --data voc --data.root VOCdevkit --task 15-1 --setup overlapped --method tiss
+tiss run --data voc --data.root VOCdevkit --task 15-1 --method recall --model.pretrained default --train.recipe tuned
 tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
 torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
 """
