@@ -47,7 +47,8 @@ over seeds. *Old*: the classes of step 0; *new*: all classes added later. The ba
 with the old ones, except where a column says "without b". *All / offline*: `all` as a share of what the same encoder
 reaches when it is trained on all classes at once, which is the same training for every task. Minutes: training of all
 steps, without tests. Images a second: from end to end, data and all, median over steps. What of the paper's claims
-these figures bear out: [claims](claims.md). Other readings of its two losses: [contrast](contrast.md).
+these figures bear out: [claims](claims.md). Other readings of its two losses: [contrast](contrast.md). How to get the
+pictures and the weights that the commands name, and how close a repeated row comes: [repeat](repeat.md).
 """
 TASKS_NOTE = (
     "Mean ± deviation where there are several seeds, else one seed. Offline training knows no tasks: one figure for"
