@@ -13,10 +13,13 @@ from PIL import Image
 
 from tests.reporting.fakes import GROUPS, folder, results
 from tests.reporting.test_render import Checker
+from tiss.data.base import DATASETS
 from tiss.palette import class_colours
 from tiss.reporting.gallery import Gallery
-from tiss.reporting.page import document, hero, image, legend, predictions, story, write_report
+from tiss.reporting.page import document, hero, paper, write_report
+from tiss.reporting.pictures import image, legend, mask_image, predictions
 from tiss.reporting.runs import Experiment, experiments, load_results
+from tiss.reporting.style import STYLE
 
 VOID = {"meta", "img", "br"}
 
@@ -43,33 +46,6 @@ def gallery() -> Gallery:
         "offline": [None, None, (mask,)],
     }
     return Gallery(("<id>",), (picture,), (mask,), steps, classes, GROUPS, tuple(class_colours(9)))
-
-
-def test_the_story(experiment: Experiment) -> None:
-    (bad, forgets), (good, keeps), (bound, offline) = story(experiment)
-    assert (bad, good, bound) == ("bad", "good", "bound")
-    assert re.fullmatch(r"FT \(\d\d\.\d → \d\.\d\) forgets the first 4 classes\.", forgets)
-    assert re.fullmatch(r"MiB \(.*\) and TISS \(.*\) keep them\.", keeps)
-    assert offline.startswith("Offline training on everything at once reaches")
-
-
-def test_what_was_never_learnt_is_not_forgotten() -> None:
-    poor = results("mib")
-    for step in poor["steps"]:
-        step["scores"]["old"] = dict.fromkeys(step["scores"]["old"], 1.0)
-    (found,) = experiments(load_results([poor]))
-    assert story(found) == [
-        (
-            "bound",
-            f"MiB (1.0 → 1.0) hardly learnt the first {len(found.groups[0])} classes: nothing to forget.",
-        )
-    ]
-
-
-def test_without_forgetting_the_story_says_so() -> None:
-    ((kind, text),) = story(experiments(load_results([results("tiss")]))[0])
-    assert kind == "good"
-    assert text.endswith("keeps the first 4 classes.")
 
 
 def test_page_stands_alone(tmp_path: Path) -> None:
@@ -108,6 +84,54 @@ def test_hero_shows_what_is_left_after_the_last_step(experiment: Experiment, gal
     text = hero(experiment, gallery)
     assert text.count("<img") == 4
     assert hero(experiment, None).count("<img") == 0
+
+
+def test_masks_name_their_classes_not_by_colour_alone(gallery: Gallery) -> None:
+    text = mask_image(gallery, gallery.truth[0], "truth", 92)
+    assert re.search(r'<b style="left:\d+%;top:\d+%">moon</b>', text)
+    assert text.count("<b ") == 1  # the background needs none
+    assert predictions(gallery).count(">moon</b>") == 1 + 3 + 1
+
+
+def test_feature_maps_stand_with_the_predictions(model_runs: list[Path], tmp_path: Path) -> None:
+    text = write_report(model_runs, tmp_path / "report.html", pictures=1).read_text()
+    PageChecker().feed(text)
+    predicted, mapped = text.partition("<h3>Feature maps after each step</h3>")[::2]
+    assert "<h3>Predictions after each step</h3>" in predicted
+    assert (
+        mapped.partition("<h3>")[0].count("<img") == 2 + 3
+    )  # input, truth, three steps; offline has no steps
+    assert "Feature maps" not in write_report(model_runs, tmp_path / "bare.html", pictures=0).read_text()
+
+
+def test_where_similarity_cannot_be_measured_the_page_says_why(tmp_path: Path) -> None:
+    text = write_report([results()], tmp_path / "report.html", images=4).read_text()
+    assert "Not shown: it needs the runs&#x27; step folders." in text
+
+
+def test_the_paper_s_tables_have_their_own_names() -> None:
+    names = ("background", *DATASETS.get("ade20k").classes)
+    groups = (tuple(range(1, 101)), tuple(range(101, 151)))
+    values = results(groups=groups, classes=names, data="ade20k", task="100-50", setup="disjoint")
+    (found,) = experiments(load_results([values]))
+    summaries = re.findall(r"<summary>(.*?)</summary>", paper(found))
+    assert summaries == ["ADE20K, ablation", "ADE20K, ViT-small and ViT-base"]
+
+
+def test_pictures_sizes_stand_under_the_figures(tmp_path: Path) -> None:
+    run = folder(tmp_path, results())
+    assert "crops of" not in write_report([run], tmp_path / "report.html").read_text()  # not kept
+    with (run / "config.yaml").open("a") as file:
+        file.write("data: {name: shapes, resize: 96, crop: 64}\n")
+    text = write_report([run], tmp_path / "report.html").read_text()
+    assert text.count("Pictures resized to 96, crops of 64.") == 2
+
+
+def test_wide_tables_shrink_before_they_scroll() -> None:
+    rules = dict(re.findall(r"^(\.scroll[^{]*?) \{ (.*?) \}", STYLE, re.M))
+    assert "overflow-x: auto" in rules[".scroll"] and "container-type: inline-size" in rules[".scroll"]
+    assert "cqi" in rules[".scroll th, .scroll td"]
+    assert "white-space: normal" in rules[".scroll thead th"]
 
 
 def test_images_are_small_and_masks_exact() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.reporting.fakes import results
+from tests.reporting.fakes import folder, results
+from tiss.data.base import DATASETS
 from tiss.data.voc import CLASSES
+from tiss.reporting.paper import Published, rows_of
 from tiss.reporting.paper_tables import OURS, fitting_tables, group_mean, paper_table
 from tiss.reporting.runs import Experiment, Value, experiments, load_results
 from tiss.reporting.table import Table, marks
@@ -105,3 +109,63 @@ def test_group_mean() -> None:
     assert group_mean(scores, "16-20", True) == pytest.approx(sum(values[16:]) / 5)
     assert group_mean(scores, "1-15", True) == pytest.approx(sum(values[:16]) / 16)
     assert group_mean(scores, "all", False) == pytest.approx(sum(values[1:]) / 20)
+
+
+def columns_agree(row: Published, tolerance: float = 0.1) -> bool:
+    """Whether old and new classes combine to `all`, and the steps' classes to the new ones."""
+    for task, setup in {(task, setup) for task, setup, _ in row.figures}:
+        found = {group: value for (t, s, group), value in row.figures.items() if (t, s) == (task, setup)}
+        old = int(task.partition("-")[0])
+        everything, first, new = (found.pop(group) for group in ("all", f"1-{old}", f"{old + 1}-150"))
+        steps = list(found.values()) or [new]
+        parts = (everything, (old * first + (150 - old) * new) / 150), (new, sum(steps) / len(steps))
+        if any(abs(one - other) > tolerance for one, other in parts):
+            return False
+    return True
+
+
+def test_rows_of_an_unknown_average_are_ranked_only_where_their_table_agrees_with_itself() -> None:
+    for name in ("ablation", "ade-base", "swin"):
+        ranked = marks(paper_table(name))
+        assert bool(ranked) == all(columns_agree(row) for row in rows_of(name))
+    table = paper_table("ablation")
+    assert set(marks(table).values()) == {"best", "second"}
+    places = {(column.group, column.name): i for i, column in enumerate(table.columns)}
+    best = [
+        row
+        for (row, place), mark in marks(table).items()
+        if place == places["100-50 disjoint", "all"] and mark == "best"
+    ]
+    assert [table.rows[row].labels[0] for row in best] == ["TISS"]
+    assert any("they share one" in note for note in table.notes)
+    assert any("not ranked" in note for note in paper_table("swin").notes)
+
+
+def test_our_rows_are_not_ranked_with_rows_of_an_unknown_average() -> None:
+    names = ("background", *DATASETS.get("ade20k").classes)
+    groups = (tuple(range(1, 101)), tuple(range(101, 151)))
+    values = results(groups=groups, classes=names, data="ade20k", task="100-50", setup="disjoint")
+    table = paper_table("ablation", sort(values))
+    families = {row.family for row in table.rows if row.labels[2] == OURS}
+    assert families.isdisjoint(row.family for row in table.rows if row.labels[2] != OURS)
+
+
+def test_sizes_of_pictures_stand_under_the_table(tmp_path: Path) -> None:
+    def notes(*configs: str) -> list[str]:
+        runs = []
+        for seed, config in enumerate(configs):
+            runs.append(folder(tmp_path, run(seed=seed)))
+            with (runs[-1] / "config.yaml").open("a") as file:
+                file.write(config)
+        found = paper_table("voc", experiments(load_results(runs))).notes
+        return [note for note in found if note.startswith("Ours: ")]
+
+    theirs = "; the paper: original size, crops of 512."
+    own = "data: {name: voc, resize: 336, crop: 336}\n"
+    assert notes("") == []  # nothing was kept
+    assert notes(own) == [f"Ours: pictures resized to 336, crops of 336{theirs}"]
+    assert notes(own, own) == notes(own)
+    other = "data: {name: voc, crop: 512}\neval: {size: 448}\n"
+    both = "pictures resized to 336, crops of 336 or pictures at their own size, crops of 512, tested at 448"
+    assert notes(own, other) == [f"Ours: {both}{theirs}"]
+    assert not any(note.startswith("Ours: ") for note in paper_table("voc").notes)

@@ -9,17 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reporting.fakes import GROUPS, results
-from tiss.reporting.colours import STYLES, method_styles
-from tiss.reporting.plots import (
-    class_map,
-    confusion_maps,
-    forgetting_map,
-    group_confusion,
-    inline_svg,
-    miou_over_steps,
-    save_figure,
-)
+from tests.reporting.fakes import results
+from tiss.reporting.colours import STYLES
+from tiss.reporting.plots import class_map, forgetting_map, inline_svg, miou_over_steps, save_figure
 from tiss.reporting.runs import Experiment, experiments, load_results
 
 
@@ -38,10 +30,24 @@ def test_curves_show_the_scores(experiment: Experiment) -> None:
         for step in range(3)
     ]
     np.testing.assert_allclose(lines["FT"].get_ydata(), expected)
-    assert lines["FT"].get_color() == STYLES["ft"][0]
+    assert lines["FT"].get_color() == STYLES["ft"].colour
     assert "offline (all at once)" in lines
     assert np.isnan(new.get_lines()[0].get_ydata()[0])  # nothing is new at step 0
     assert len(everything.collections) == 2  # deviations of the two methods that have steps
+
+
+def test_the_background_is_named_only_where_it_counts(experiment: Experiment) -> None:
+    def titles(one: Experiment, average: str | None = None) -> list[str]:
+        drawn = miou_over_steps(one, average=average)
+        assert [axis.get_ylabel() for axis in drawn.axes] == ["mIoU in %", "", ""]
+        return [axis.get_title() for axis in drawn.axes]
+
+    old, new, everything = titles(experiment)
+    assert old.endswith("\nwith background") and everything.endswith("\nwith background")
+    assert "background" not in new
+    assert titles(experiment, "without_background")[0].endswith("\nwithout background")
+    bare = experiments(load_results([results("ft", has_background=False)]))[0]
+    assert not any("background" in title for title in titles(bare))
 
 
 def test_maps_show_every_class(experiment: Experiment) -> None:
@@ -51,27 +57,6 @@ def test_maps_show_every_class(experiment: Experiment) -> None:
     assert len(lost.axes[0].texts) == 2 * 6  # offline forgets nothing; the last step's classes cannot be lost
     once = experiments(load_results([results("offline")]))[0]
     assert forgetting_map(once) is None
-
-
-def test_group_confusion_gives_shares_of_the_true_group() -> None:
-    matrix = np.array([[8, 2, 0], [1, 2, 1], [0, 0, 0]])
-    shares = group_confusion(matrix, ((1,), (2,)))
-    np.testing.assert_allclose(shares[:2], [[80, 20, 0], [25, 50, 25]])
-    assert np.isnan(shares[2]).all()
-    assert group_confusion(matrix[:2, :2], ((1,), (2,))).shape == (2, 2)
-
-
-def test_confusion_maps_have_one_map_a_method() -> None:
-    drawn = confusion_maps([("a", np.eye(9)), ("b", np.eye(9))], GROUPS)
-    assert [axis.get_title() for axis in drawn.axes if axis.get_visible()] == ["a", "b"]
-
-
-def test_confusion_maps_leave_out_zeros_and_repeated_labels() -> None:
-    drawn = confusion_maps([(name, np.eye(9)) for name in "abcde"], GROUPS)
-    first, second = drawn.axes[:2]
-    assert [text.get_text() for text in first.texts] == ["100"] * 4
-    assert first.yaxis.get_tick_params()["labelleft"]
-    assert not second.yaxis.get_tick_params()["labelleft"]
 
 
 def test_legend_takes_more_lines_where_labels_are_long(experiment: Experiment) -> None:
@@ -106,10 +91,3 @@ def test_files(experiment: Experiment, tmp_path: Path, suffix: str) -> None:
     assert path.stat().st_size > 1000
     if suffix == "png":
         assert path.read_bytes() == again.read_bytes()
-
-
-def test_each_method_has_its_own_style() -> None:
-    styles = method_styles(["tiss", "mine", "tiss", "ft", "yours"])
-    assert len(set(styles)) == 5
-    assert styles[0] == STYLES["tiss"]
-    assert method_styles(["tiss"]) == [STYLES["tiss"]]

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.reporting.fakes import folder, results
+from tiss.config import ModelConfig
+from tiss.errors import TissError
 from tiss.losses import patch_similarity
+from tiss.models.build import build_model
 from tiss.models.contract import tokens
 from tiss.models.model import SegmentationModel
+from tiss.reporting.figures import write_figures
 from tiss.reporting.gallery import read_batch
 from tiss.reporting.runs import experiments, load_results
 from tiss.reporting.similarity import (
@@ -20,6 +25,7 @@ from tiss.reporting.similarity import (
     measure_similarity,
     read_images,
     similarity_figure,
+    why_no_similarity,
 )
 from tiss.scenarios.scenario import Scenario
 
@@ -55,6 +61,33 @@ def test_figure_has_a_point_a_step(model_runs: list[Path]) -> None:
     drawn = similarity_figure(measured)
     counts = [len(axis.collections[0].get_offsets()) for axis in drawn.axes]
     assert counts == [2, 2, 2, 2]  # step 0 has no model before it, and no new classes
+    (legend,) = drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["TISS", "step 1", "step 2"]
+    assert "the larger the point, the later the step" in legend.get_title().get_text()
+    areas = drawn.axes[0].collections[0].get_sizes().tolist()
+    assert areas == [one.get_sizes()[0] for one in drawn.axes[0].collections[1:]]  # as the legend shows them
+
+
+def test_without_patch_tokens_the_reason_is_told(tmp_path: Path) -> None:
+    values = results("mib", encoder="resnet_micro", decoder="deeplabv3")
+    run = folder(tmp_path, values)
+    config = ModelConfig(encoder="resnet_micro", decoder="deeplabv3", image_size=64)
+    for step in range(3):
+        build_model(config, values["classes"][: 5 + 2 * step], 64, seed=0).save_pretrained(
+            run / f"step-{step}"
+        )
+    found = experiments(load_results([run]))
+    assert experiment_similarity(found[0], count=2) is None
+    with pytest.raises(TissError, match="resnet_micro: no patch tokens"):
+        write_figures(found, tmp_path / "figures", ["similarity"], images=2)
+    assert write_figures(found, tmp_path / "figures", ["steps", "similarity"], images=2)  # the rest is drawn
+
+
+def test_other_reasons_for_no_similarity(model_runs: list[Path]) -> None:
+    (bare,) = experiments(load_results([results()]))
+    assert why_no_similarity(bare) == "it needs the runs' step folders"
+    (once,) = experiments(load_results(model_runs[1:]))
+    assert "all classes at once" in why_no_similarity(once)
 
 
 def test_numbers_come_back_from_json(model_runs: list[Path]) -> None:

@@ -136,8 +136,8 @@ def sections(test: Block | None, held: Block | None, figures: Figures) -> list[s
     spreads, alone = spread_of(test), any(reading.seeds == 1 for reading in tried)
     source = " and ".join(dict.fromkeys(block.source for block in (test, held) if block is not None))
     panels = [
-        Panel(f"{title}, {seeds_text(rows)}", rows, spread_of(block)["new"])
-        for title, rows, block in (("held out of training", tried, held), ("test set", tested, test))
+        Panel(f"{title}, {seeds_text(rows)}", rows, alone_at)
+        for title, rows, alone_at in (("held out of training", tried, spreads), ("test set", tested, {}))
         if rows
     ]
     drawn = partial(contrast_figure, panels, source)

@@ -10,6 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tiss.evaluation.scores import percent
+from tiss.reporting.differences import difference_figure
 from tiss.reporting.paper_tables import fitting_tables, paper_table
 from tiss.reporting.plots import forgetting_map, miou_over_steps
 from tiss.reporting.recipe import recipe_lines
@@ -54,6 +55,10 @@ TASKS_NOTE = (
     "Mean ± deviation where there are several seeds, else one seed. Offline training knows no tasks: one figure for"
     " all of them."
 )
+CURVES: dict[str, tuple[str, Callable[[Experiment], Figure]]] = {
+    "steps": ("mIoU step by step", miou_over_steps),
+    "ablation": ("points of mIoU above MiB after the last step", difference_figure),
+}
 KEPT = {  # figures that need models: what they show, and what draws them
     "predictions": "What each method makes of a test picture after each step "
     "(`tiss figure predictions RUN... --pictures 4`)",
@@ -95,12 +100,13 @@ def block_section(block: Block, root: Path, figures: Figures) -> list[str]:
         parts.append("Reading by reading beside MiB, as a figure: [contrast](contrast.md).")
     elif len(experiment.groups) > 2 and not block.apart:  # of two points the table says all
         for kind, chosen in curves_of(experiment).items():
-            text = f"mIoU step by step, {block.source}"
-            parts.append(picture(f"{block.name}-{kind}", text, partial(miou_over_steps, chosen), figures))
+            what, draw = CURVES[kind]
+            text = f"{what}, {block.source}"
+            parts.append(picture(f"{block.name}-{kind}", text, partial(draw, chosen), figures))
         if block.is_transformer and experiment.setup == "overlapped":
             text = f"Points that each class lost since its best step, {block.source}"
-            draw = partial(_drawn, forgetting_map, experiment)
-            parts.append(picture(f"{block.name}-forgetting", text, draw, figures))
+            lost = partial(_drawn, forgetting_map, experiment)
+            parts.append(picture(f"{block.name}-forgetting", text, lost, figures))
     parts += kept_pictures(block, root)
     source = f" ({block.source})"
     parts += [folded("Class by class" + source, to_markdown(class_table(experiment)))]

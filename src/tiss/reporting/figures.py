@@ -9,18 +9,12 @@ from matplotlib.figure import Figure
 
 from tiss.errors import TissError, suggest
 from tiss.files import write_json
+from tiss.reporting.confusion import confusion_maps, last_confusions
 from tiss.reporting.features import feature_figure, gallery_features
 from tiss.reporting.gallery import collect_gallery, gallery_figure
-from tiss.reporting.plots import (
-    class_map,
-    confusion_maps,
-    forgetting_map,
-    last_confusions,
-    miou_over_steps,
-    save_figure,
-)
+from tiss.reporting.plots import class_map, forgetting_map, miou_over_steps, save_figure
 from tiss.reporting.runs import Experiment
-from tiss.reporting.similarity import experiment_similarity, similarity_figure
+from tiss.reporting.similarity import experiment_similarity, similarity_figure, why_no_similarity
 
 KINDS = {
     "steps": "mIoU of old, new and all classes over the steps, by method",
@@ -84,7 +78,8 @@ def write_figures(
 ) -> list[Path]:
     """Writes figures into `folder`, named after experiment and kind; returns the files.
 
-    `images` is how many test pictures the similarities are taken over; their numbers go into a JSON file as well.
+    `images` is how many test pictures the similarities are taken over; their numbers go into a JSON file as well. Where
+    only they were asked for and cannot be had, that is an error.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -106,6 +101,9 @@ def write_figures(
             path = folder / f"{prefix}-similarity"
             write_json(path.with_name(path.name + ".json"), measured.to_json(), indent=1)
             written += [*_save(similarity_figure(measured), path), path.with_name(path.name + ".json")]
+    if not written and images and list(kinds) == ["similarity"]:
+        reasons = dict.fromkeys(why_no_similarity(experiment) for experiment in experiments)
+        raise TissError(f"no similarity figure can be drawn from these runs: {'; '.join(reasons)}")
     return written
 
 

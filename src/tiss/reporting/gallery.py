@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from tiss.data.base import Batch
@@ -22,11 +24,16 @@ from tiss.evaluation.evaluate import predict_batch
 from tiss.models.model import SegmentationModel
 from tiss.palette import Colour
 from tiss.reporting.colours import channel_colours
+from tiss.reporting.names import names_in
 from tiss.reporting.plots import GRID, legend_columns, style
 from tiss.reporting.runs import Experiment, Series
 from tiss.scenarios.split import Split
 
 Mask = NDArray[np.uint8]
+IGNORED = 255
+PANEL = 1.15  # inches of a panel's side
+TEXT = 5.5  # points of the names inside of it
+OUTLINE = "#202020"
 VISIBLE = 0.002  # share of a panel's pixels from which on a reader will ask what that colour is
 
 
@@ -108,9 +115,15 @@ def opened_series(experiment: Experiment, root: str | None = None) -> Iterator[t
     """Every series whose first run has its models at hand, with that run and the size of its test crops."""
     for series in experiment.series:
         folder = series.first.folder
-        if folder is not None and (step_folder(folder, 0) / "config.json").is_file():
+        if folder is not None and has_models(series):
             run = load_run(folder, root)
             yield series, run, run.config.eval.size or run.config.data.crop or 512
+
+
+def has_models(series: Series) -> bool:
+    """Whether the models of the first run's steps lie in its folder."""
+    folder = series.first.folder
+    return folder is not None and (step_folder(folder, 0) / "config.json").is_file()
 
 
 def read_batch(split: Split, size: int) -> Batch:
@@ -136,16 +149,39 @@ def gallery_figure(gallery: Gallery, picture: int) -> Figure:
         for method, masks in gallery.masks.items()
     }
     drawn = panels(gallery, picture, rows)
+    axes = np.array(drawn.axes).reshape(-1, gallery.steps + 1)
+    for line, masks in zip(axes, gallery.masks.values(), strict=False):
+        for axis, one in zip(line[1:], masks, strict=False):
+            if one is not None:
+                _write_names(axis, one[picture], gallery.classes)
     patches = []
     for channel in visible_channels(gallery, picture):
         red, green, blue = gallery.colours[channel]
         colour = f"#{red:02x}{green:02x}{blue:02x}"
         patches.append(Patch(facecolor=colour, edgecolor=GRID, lw=0.5, label=gallery.classes[channel]))
+    if np.mean(gallery.truth[picture] == IGNORED) >= VISIBLE:
+        patches.append(Patch(facecolor="#c8c8c8", edgecolor=GRID, lw=0.5, label="ignored"))
     columns = legend_columns(drawn, [str(patch.get_label()) for patch in patches], fontsize=8)
     more = -(-len(patches) // columns) - 1  # rows that the figure has no room for yet
     drawn.set_figheight(drawn.get_figheight() + 0.17 * max(0, more))
     drawn.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
     return drawn
+
+
+def _write_names(axis: Axes, mask: Mask, classes: Sequence[str]) -> None:
+    """Each class's name into its region of a panel, where there is room for it."""
+    height, width = mask.shape
+    for name in names_in(mask, classes, TEXT / 72 / PANEL):
+        axis.text(
+            name.x * width,
+            name.y * height,
+            name.text,
+            fontsize=TEXT,
+            color="white",
+            ha="center",
+            va="center",
+            path_effects=[withStroke(linewidth=1.2, foreground=OUTLINE)],
+        )
 
 
 def visible_channels(gallery: Gallery, picture: int, share: float = VISIBLE) -> list[int]:
@@ -165,7 +201,7 @@ def panels(gallery: Gallery, picture: int, rows: Mapping[str, Sequence[NDArray |
     lines = max(2, len(rows))
     with style():
         drawn = Figure(
-            figsize=(1.15 * (gallery.steps + 1) + 0.4, 1.18 * lines + 0.4),
+            figsize=(PANEL * (gallery.steps + 1) + 0.4, 1.18 * lines + 0.4),
             layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
         )
         axes = drawn.subplots(lines, gallery.steps + 1, squeeze=False)
@@ -177,6 +213,7 @@ def panels(gallery: Gallery, picture: int, rows: Mapping[str, Sequence[NDArray |
         for axis, (name, pixels) in zip(axes[:, 0], given, strict=False):
             axis.imshow(pixels, interpolation="nearest")
             axis.set_title(name, fontsize=8, fontweight="normal", pad=2)
+        _write_names(axes[1][0], gallery.truth[picture], gallery.classes)
         for step in range(gallery.steps):
             axes[0][step + 1].set_title(f"step {step}", fontsize=8, fontweight="normal", pad=2)
         for line, (label, shown) in zip(axes, rows.items(), strict=False):

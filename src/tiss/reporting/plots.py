@@ -6,22 +6,23 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from PIL import Image
 
-from tiss.engine.results import read_confusion, step_folder
-from tiss.errors import TissError
-from tiss.reporting.colours import method_styles
+from tiss.reporting.colours import MethodStyle, method_styles
 from tiss.reporting.runs import Experiment, Series
-from tiss.reporting.tables import averages_of, class_figure, figure
+from tiss.reporting.tables import AVERAGES, averages_of, class_figure, figure
 
 INK = "#161616"  # all text and axes; an inline SVG replaces it by the page's own text colour
 GRID = "#8f8f8f"
 DPI = 200
+HANDLE = 3.4  # a legend's lines, in letters: long enough to tell dashes from dots
 
 
 def style() -> AbstractContextManager[None]:
@@ -91,57 +92,77 @@ def miou_over_steps(
 ) -> Figure:
     """mIoU of old, new and all classes step by step, one line a method, ± deviation over seeds."""
     average = average or averages_of(experiment)[0]
-    titles = {
-        "old": f"old: the {len(experiment.groups[0])} classes of step 0",
-        "new": "new: classes added since",
-        "all": "all classes seen so far",
-    }
     with style():
         drawn = Figure(figsize=(3.1 * len(parts) + 0.6, 3.2), layout="constrained")
         axes = drawn.subplots(1, len(parts), sharey=True, squeeze=False)[0]
         for axis, part in zip(axes, parts, strict=True):
             _draw_lines(axis, experiment, part, average)
-            axis.set_title(titles[part])
+            axis.set_title("\n".join(part_titles(experiment, part, average)))
             axis.set_xlabel("step")
-        axes[0].set_ylabel("mIoU in %, " + average.replace("_", " "))
+        axes[0].set_ylabel("mIoU in %")
         axes[0].set_ylim(bottom=0)
         legend_below(drawn, axes[0])
     return drawn
 
 
-def legend_below(drawn: Figure, axis: Axes) -> None:
-    """One legend for all panels, in as many columns as their labels leave room for."""
+def part_titles(experiment: Experiment, part: str, average: str) -> list[str]:
+    """What a panel shows, in one line or two; the background is named only where it could count."""
+    titles = {
+        "old": f"old: the {len(experiment.groups[0])} classes of step 0",
+        "new": "new: classes added since",
+        "all": "all classes seen so far",
+    }
+    if not experiment.has_background:
+        return [titles[part]]
+    return [titles[part], "" if part == "new" else AVERAGES[average]]
+
+
+def legend_below(drawn: Figure, axis: Axes, note: str | None = None) -> None:
+    """One legend for all panels, in as many columns as their labels leave room for; `note` stands above it."""
     handles, labels = axis.get_legend_handles_labels()
     if labels:
-        drawn.legend(handles, labels, loc="outside lower center", ncols=legend_columns(drawn, labels))
+        lines = any(isinstance(handle, Line2D) for handle in handles)
+        drawn.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=legend_columns(drawn, labels),
+            handlelength=HANDLE if lines else None,
+            title=note,
+            title_fontsize=8,
+        )
 
 
 def legend_columns(drawn: Figure, labels: Sequence[str], fontsize: float = 9) -> int:
     """How many columns of a legend fit into the figure's width, shared evenly between the rows it takes."""
-    inches = 0.62 + 0.068 * max(map(len, labels), default=0)  # of a handle and of its letters, in 9 points
+    inches = 0.82 + 0.068 * max(map(len, labels), default=0)  # of a handle and of its letters, in 9 points
     room = max(1, int(drawn.get_figwidth() / (inches * fontsize / 9)))
     lines = max(1, -(-len(labels) // room))
     return max(1, -(-len(labels) // lines))
 
 
+def marked(look: MethodStyle) -> dict[str, Any]:
+    """A method's colour and marker, for `plot` and `errorbar`."""
+    return {"color": look.colour, "marker": look.marker, "mfc": look.face}
+
+
 def _draw_lines(axis: Axes, experiment: Experiment, part: str, average: str) -> None:
     last = len(experiment.groups) - 1
     styles = method_styles([series.method for series in experiment.series])
-    for series, (colour, marker) in zip(experiment.series, styles, strict=True):
+    for series, look in zip(experiment.series, styles, strict=True):
         if series.at_once:
             value = series.value(0, figure(part, average))
             level = np.nan if value is None else value.mean
-            axis.plot(
-                [0, last], [level, level], ls=(0, (4, 2)), color=colour, label=f"{series.label} (all at once)"
-            )
+            label = f"{series.label} (all at once)"
+            axis.plot([0, last], [level, level], ls=look.line, color=look.colour, label=label)
             continue
         values = [series.value(step, figure(part, average)) for step in range(series.steps)]
         means = np.array([np.nan if value is None else value.mean for value in values])
         spread = np.array([0 if value is None else value.deviation or 0 for value in values])
         steps = np.arange(len(means))
-        axis.plot(steps, means, color=colour, marker=marker, label=series.label)
+        axis.plot(steps, means, ls=look.line, label=series.label, **marked(look))
         if spread.any():
-            axis.fill_between(steps, means - spread, means + spread, color=colour, alpha=0.18, lw=0)
+            axis.fill_between(steps, means - spread, means + spread, color=look.colour, alpha=0.18, lw=0)
     axis.set_xticks(range(last + 1))
     axis.set_xlim(-0.15, last + 0.15)
 
@@ -153,12 +174,12 @@ def heat_map(
     with style():
         drawn = Figure(figsize=(1.3 + 0.46 * len(columns), 1.1 + 0.3 * len(rows)), layout="constrained")
         axis = drawn.subplots()
-        _draw_map(axis, values, rows, columns, low, high)
+        draw_map(axis, values, rows, columns, low, high)
         drawn.colorbar(axis.images[0], ax=axis, label=label, fraction=0.04, pad=0.015)
     return drawn
 
 
-def _draw_map(
+def draw_map(
     axis: Axes,
     values: np.ndarray,
     rows: Sequence[str],
@@ -222,60 +243,3 @@ def forgetting_map(experiment: Experiment) -> Figure | None:
     values = np.array([[np.nan if (v := get(s, n)) is None else v for n in names] for s in kept], float)
     labels = [series.label for series in kept]
     return heat_map(values, labels, names, low=0, high=100, label="points lost")
-
-
-def group_confusion(matrix: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
-    """Where the pixels of background, step 0, step 1, … went: shares in % of the true group, rows true.
-
-    The diagonal of a group counts its pixels that got a class of the same group, right or wrong.
-    """
-    parts = [[0], *([channel for channel in group if channel < len(matrix)] for group in groups)]
-    parts = [part for part in parts if part]
-    counts = np.array([[matrix[np.ix_(true, guess)].sum() for guess in parts] for true in parts], float)
-    total = counts.sum(1, keepdims=True)
-    return np.divide(100 * counts, total, out=np.full_like(counts, np.nan), where=total > 0)
-
-
-def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[Sequence[int]]) -> Figure:
-    """Confusion between background, old and new classes after the last step, one map a method."""
-    names = ["background", *(f"step {index}" for index in range(len(groups)))]
-    with style():
-        size = 0.4 * len(names) + 0.2
-        columns = min(4, len(matrices))
-        lines = -(-len(matrices) // columns)
-        drawn = Figure(figsize=(size * columns + 1.2, (size + 0.3) * lines + 1.0), layout="constrained")
-        axes = drawn.subplots(lines, columns, squeeze=False)
-        for place, axis in enumerate(axes.flat):
-            if place >= len(matrices):
-                axis.set_visible(False)
-                continue
-            label, matrix = matrices[place]
-            shares = group_confusion(matrix, groups)
-            _draw_map(axis, shares, names[: len(shares)], names[: len(shares)], 0, 100, zeros=False)
-            axis.set_title(label)
-            if place % columns:
-                axis.tick_params(labelleft=False)
-            if place + columns < len(matrices):
-                axis.tick_params(labelbottom=False)
-        drawn.supxlabel("predicted")
-        drawn.supylabel("true")
-    return drawn
-
-
-def last_confusions(experiment: Experiment) -> list[tuple[str, np.ndarray]]:
-    """The last step's confusion matrix of each method, summed over its seeds, where the folders are at hand."""
-    found = []
-    for series in experiment.series:
-        folders = [
-            None if result.folder is None else step_folder(result.folder, series.steps - 1)
-            for result in series.results
-        ]
-        if all(folder is not None and (folder / "confusion.safetensors").is_file() for folder in folders):
-            matrices = [read_confusion(folder).numpy() for folder in folders if folder is not None]
-            seen = series.first.values["steps"][-1]["seen"]
-            if any(len(matrix) != seen for matrix in matrices):
-                raise TissError(
-                    f"{folders[0]}: its confusion matrix and results.json disagree on the classes"
-                )
-            found.append((series.label, np.sum(matrices, axis=0)))
-    return found

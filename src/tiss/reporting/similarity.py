@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 from torch import Tensor
 
 from tiss.data.loader import TestLoader
@@ -17,9 +18,9 @@ from tiss.engine.results import step_folder
 from tiss.losses import patch_similarity
 from tiss.models.contract import tokens
 from tiss.models.model import SegmentationModel
-from tiss.reporting.colours import method_styles
-from tiss.reporting.gallery import opened_series
-from tiss.reporting.plots import legend_below, style
+from tiss.reporting.colours import MethodStyle, method_styles
+from tiss.reporting.gallery import has_models, opened_series
+from tiss.reporting.plots import GRID, legend_below, style
 from tiss.reporting.runs import Experiment, Result
 from tiss.reporting.tables import averages_of, figure
 from tiss.scenarios.split import Split
@@ -166,6 +167,18 @@ def experiment_similarity(
     )
 
 
+def why_no_similarity(experiment: Experiment) -> str:
+    """The reason, in one line, why there are no similarities of an experiment's runs."""
+    at_hand = [series for series in experiment.series if has_models(series)]
+    if not at_hand:
+        return "it needs the runs' step folders"
+    stepwise = [series for series in at_hand if not series.at_once]
+    if not stepwise:
+        return "what learns all classes at once has no steps to compare"
+    encoders = sorted({str(series.first.values["encoder"]) for series in stepwise})
+    return f"{', '.join(encoders)}: no patch tokens (first and last block differ in shape); transformers have them"
+
+
 def _with_scores(one: StepSimilarity, result: Result, average: str) -> StepSimilarity:
     old, new = (figure(part, average)(result.steps[one.step]) for part in ("old", "new"))
     return replace(
@@ -180,17 +193,21 @@ def similarity_figure(measured: Similarities) -> Figure:
     """
     styles = method_styles([one.method for one in measured.methods])
     with style():
-        drawn = Figure(figsize=(7.4, 5.4), layout="constrained")
+        drawn = Figure(figsize=(7.4, 5.6), layout="constrained")
         axes = drawn.subplots(2, 2, sharey="row")
         for column, sign in enumerate(("positive", "negative")):
             for row, (what, part) in enumerate((("previous", "old"), ("depth", "new"))):
                 axis = axes[row][column]
                 other = "h_{t-1}^L" if what == "previous" else "h_t^1"
-                for one, (colour, marker) in zip(measured.methods, styles, strict=True):
-                    _draw_path(axis, points_of(one, what, column, part), colour, marker, one.label)
+                for one, look in zip(measured.methods, styles, strict=True):
+                    _draw_path(axis, points_of(one, what, column, part), look, one.label)
                 axis.set_xlabel(rf"$S_\mathrm{{{sign}}}(h_t^L, {other})$")
                 axes[row][0].set_ylabel(f"mIoU of {part} classes in %")
-        legend_below(drawn, axes[0][0])
+        last = max((step.step for one in measured.methods for step in one.steps), default=0)
+        for step in dict.fromkeys((1, last)) if last else ():
+            axes[0][0].scatter([], [], s=_area(step - 1), color=GRID, label=f"step {step}")
+        note = "one point a step, joined in order: the larger the point, the later the step"
+        legend_below(drawn, axes[0][0], note)
     return drawn
 
 
@@ -205,8 +222,16 @@ def points_of(one: MethodSimilarity, what: str, column: int, part: str) -> list[
     return points
 
 
-def _draw_path(axis: Axes, points: list[tuple[float, float]], colour: str, marker: str, label: str) -> None:
+def _draw_path(axis: Axes, points: list[tuple[float, float]], look: MethodStyle, label: str) -> None:
     if points:
         x, y = zip(*points, strict=True)
-        axis.plot(x, y, color=colour, lw=0.8, alpha=0.6)
-        axis.scatter(x, y, s=[14 + 10 * i for i in range(len(x))], color=colour, marker=marker, label=label)
+        axis.plot(x, y, color=look.colour, ls=look.line, lw=0.8, alpha=0.6)
+        areas = [_area(index) for index in range(len(x))]
+        axis.scatter(
+            x, y, s=areas, ec=look.colour, fc=look.face, marker=MarkerStyle(look.marker), label=label
+        )
+
+
+def _area(index: int) -> float:
+    """Of a point, in square points; the first one is that of step 1."""
+    return 14 + 10 * index

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fdfdfc; --card: #f3f3f0; --ink: #1c1c1a; --soft: #5d5d58;
-  --line: #d9d9d3; --good: #00694d; --bad: #b04a00; --best: #00694d; }
+  --line: #d9d9d3; --good: #00694d; --bad: #b04a00; --part: #7a5c00; --best: #00694d; }
 @media (prefers-color-scheme: dark) { :root { --ground: #161715; --card: #212320; --ink: #e9e9e4;
-  --soft: #a3a39b; --line: #3a3c38; --good: #5fd0aa; --bad: #ff9d5c; --best: #5fd0aa; } }
+  --soft: #a3a39b; --line: #3a3c38; --good: #5fd0aa; --bad: #ff9d5c; --part: #e3c05a; --best: #5fd0aa; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -19,9 +19,10 @@ h3 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
 .note { margin: .2rem 0; }
 .hero { background: var(--card); border-radius: 10px; padding: 1.1rem 1.3rem; margin-bottom: 1.5rem; }
 .hero p { margin: .1rem 0; }
-.hero .good, .hero .bad, .hero .bound { font-size: 1.28rem; font-weight: 600; line-height: 1.35; }
+.hero .good, .hero .bad, .hero .part, .hero .bound { font-size: 1.28rem; font-weight: 600; line-height: 1.35; }
 .hero .good { color: var(--good); }
 .hero .bad { color: var(--bad); }
+.hero .part { color: var(--part); }
 .hero .bound { color: var(--soft); font-size: 1.02rem; font-weight: 500; }
 .hero .note { margin: .5rem 0 .9rem; }
 .strip { display: flex; flex-wrap: wrap; gap: .8rem; }
@@ -29,8 +30,14 @@ figure { margin: 0; text-align: center; }
 figcaption { font-size: .84rem; }
 img { display: block; width: 100%; height: auto; image-rendering: pixelated; border-radius: 3px;
   outline: 1px solid var(--line); }
+.mask { position: relative; }
+.mask b { position: absolute; transform: translate(-50%, -50%); color: #fff; font: 600 10px/1 sans-serif;
+  text-shadow: 0 0 2px #000, 0 0 2px #000, 0 0 3px #000; white-space: nowrap; }
 .strip figure { width: 132px; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; container-type: inline-size; }
+.scroll th, .scroll td { font-size: clamp(12px, 1.13cqi, 13.8px); }
+.scroll thead th { white-space: normal; vertical-align: bottom; }
+.scroll th.label:first-child { position: sticky; left: 0; background: var(--ground); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .4rem 0; }
 caption { text-align: left; padding-bottom: .3rem; }
 th, td { padding: .22rem .42rem; text-align: right; white-space: nowrap; font-size: .92rem; }
