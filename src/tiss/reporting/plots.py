@@ -65,11 +65,11 @@ def save_figure(drawn: Figure, path: Path) -> Path:
 
 
 def _make_small(path: Path, keep_colours: bool) -> None:
-    """The same file in fewer bytes; lines and maps with 256 colours of their own choice, which no eye tells apart."""
+    """The same file in fewer bytes; lines and maps with 128 colours of their own choice, which no eye tells apart."""
     with Image.open(path) as picture:
         small = picture.convert("RGB")
     if not keep_colours:
-        small = small.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        small = small.quantize(128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     small.save(path, optimize=True, dpi=(DPI, DPI))
 
 
