@@ -66,6 +66,25 @@ def test_legend_takes_more_lines_where_labels_are_long(experiment: Experiment) -
     assert wide._ncols == 1
 
 
+def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment) -> None:
+    few, many = (
+        replace(
+            experiment,
+            series=tuple(
+                replace(experiment.series[0], label=f"{'a method with a long name':<40}{n}")
+                for n in range(count)
+            ),
+        )
+        for count in (2, 18)
+    )
+    heights = []
+    for one in (few, many):
+        drawn = miou_over_steps(one)
+        drawn.draw_without_rendering()
+        heights.append(drawn.axes[0].get_window_extent().height / drawn.dpi)
+    assert heights[1] > 0.7 * heights[0] > 1
+
+
 def test_svg_takes_the_page_s_colour_and_stays_apart(experiment: Experiment) -> None:
     one, other = (inline_svg(miou_over_steps(experiment), name) for name in ("one", "other"))
     assert one == inline_svg(miou_over_steps(experiment), "one")

@@ -22,6 +22,7 @@ from tiss.reporting.tables import AVERAGES, averages_of, class_figure, figure
 INK = "#161616"  # all text and axes; an inline SVG replaces it by the page's own text colour
 GRID = "#8f8f8f"
 DPI = 200
+USUAL_ROWS, ROW = 3, 0.19  # rows of a legend that a figure has room for, and inches for each one more
 HANDLE = 3.4  # a legend's lines, in letters: long enough to tell dashes from dots
 
 
@@ -118,15 +119,21 @@ def part_titles(experiment: Experiment, part: str, average: str) -> list[str]:
 
 
 def legend_below(drawn: Figure, axis: Axes, note: str | None = None) -> None:
-    """One legend for all panels, in as many columns as their labels leave room for; `note` stands above it."""
+    """One legend for all panels, in as many columns as their labels leave room for; `note` stands above it.
+
+    A long one makes the figure higher: it must not take the panels' room.
+    """
     handles, labels = axis.get_legend_handles_labels()
     if labels:
         lines = any(isinstance(handle, Line2D) for handle in handles)
+        columns = legend_columns(drawn, labels)
+        more = max(0, -(-len(labels) // columns) - USUAL_ROWS)
+        drawn.set_figheight(drawn.get_figheight() + ROW * more)
         drawn.legend(
             handles,
             labels,
             loc="outside lower center",
-            ncols=legend_columns(drawn, labels),
+            ncols=columns,
             handlelength=HANDLE if lines else None,
             title=note,
             title_fontsize=8,
