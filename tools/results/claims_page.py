@@ -78,6 +78,7 @@ def claim_section(number: int, claim: Claim, findings: Sequence[Finding], size: 
         return "\n".join([*lines, f"Ours: {MISSING}."])
     lines += [f"| where | ours{size} | verdict |", "|---|---|---|"]
     lines += [f"| {one.where} | {one.figures} | {one.verdict} |" for one in findings]
+    lines += ["", claim.caution] if claim.caution else []
     names = sorted({name for finding in findings for name in finding.runs})
     if names:
         lines += ["", f"Runs: {', '.join(names)}."]
