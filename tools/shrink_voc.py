@@ -94,13 +94,16 @@ def picture_bytes(image: Image.Image, size: tuple[int, int]) -> bytes:
 
 
 def mask_bytes(image: Image.Image, size: tuple[int, int]) -> bytes:
-    """The mask by nearest pixels; what they would lose of a class keeps one pixel. A palette stays."""
+    """The mask by nearest pixels; what they would lose of a class keeps one, near where it was. A palette stays."""
     if image.mode not in ("L", "P"):
         raise TissError(f"{getattr(image, 'filename', 'mask')}: VOC's masks hold one number a pixel")
     before, after = np.asarray(image), np.array(image.resize(size, Image.Resampling.NEAREST))
     for label in np.setdiff1d(before, after):
-        row, column = np.argwhere(before == label)[0]
-        after[row * after.shape[0] // before.shape[0], column * after.shape[1] // before.shape[1]] = label
+        place = np.argwhere(before == label)[0] * after.shape // before.shape
+        values, counts = np.unique(after, return_counts=True)
+        spare = np.argwhere(np.isin(after, values[counts > 1]))  # no class may lose its last pixel to another
+        if len(spare):
+            after[tuple(spare[np.abs(spare - place).sum(1).argmin()])] = label
     small = Image.fromarray(after)
     if palette := image.getpalette():
         small.putpalette(palette)

@@ -60,6 +60,15 @@ def test_errors_of_other_parts_get_the_command_s_own_names():
     assert str(caught.value) == "--device x: lower --lr or set --train.clip, see ../data.root"
 
 
+@pytest.mark.parametrize(
+    "text", ["runs--v1.device is no run folder", "my--data.device: no such folder", "a/--data.lr"]
+)
+def test_what_looks_like_a_flag_within_a_path_stays(text: str):
+    with pytest.raises(TissError) as caught, own_names(["device", "lr"]):
+        raise TissError(text)
+    assert str(caught.value) == text
+
+
 def test_what_the_user_wrote_is_quoted_as_it_stands(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "folder", "--out", "x", "--train.device", "cpu"]) == 2
     assert "unknown flag '--train.device': did you mean '--device'?" in capsys.readouterr().err

@@ -245,14 +245,51 @@ def test_what_failed_for_one_worker_is_not_tried_by_the_next_but_at_the_next_sta
     with monkeypatch.context() as broken:
         broken.setattr(grid_work, "run_experiment", fails)
         assert work(cells, grid, Reporter()) == {cells[0].name: "failed"}
-        failure = grid / "claims" / f"{cells[0].name}.failed.txt"
+        failure = grid / "claims" / f"{cells[0].unique}.failed.txt"
         later = failure.stat().st_mtime + 60
         os.utime(failure, (later, later))  # as if another worker had met it after the next one began
         assert work(cells, grid, Reporter()) == {cells[0].name: "failed"}
         assert len(tried) == 1
+        (other,) = plan(
+            {**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft", "train": {"epochs": 2}}]}
+        )
+        work([other], grid, Reporter())
+        assert len(tried) == 2  # of the same name, but another run: that one failed says nothing about it
     os.utime(failure, (0, 0))
     assert work(cells, grid, Reporter()) == {cells[0].name: "done"}
     assert not failure.exists()
+
+
+@pytest.mark.parametrize("text", ["", "newer: true\n", "train: [1]\n"])
+def test_a_folder_that_cannot_be_read_stops_nothing_and_stays(table: dict, tmp_path: Path, text: str):
+    (cell,) = plan({**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}]})
+    foreign = tmp_path / "grid" / cell.name / "config.yaml"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text(text)
+    assert work([cell], tmp_path / "grid", Reporter()) == {cell.name: "done"}
+    assert foreign.read_text() == text
+    assert (tmp_path / "grid" / cell.unique / "results.json").exists()
+
+
+def test_a_run_begun_alone_goes_on_in_a_table_that_shares_its_first_step(
+    table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tiss.engine import run
+
+    table = {**table, "seeds": [0], "runs": [{"method": "offline"}]}
+    grid = tmp_path / "grid"
+    (alone,) = plan({**table, "axes": {"task": ["2-2"]}})
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut:
+        cut.setattr(run, "_do_step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            work([alone], grid, Reporter())
+    assert read_config(alone.folder(grid)).base is None
+    both = plan({**table, "axes": {"task": ["2-2", "2-1"]}})
+    assert set(work(both, grid, Reporter()).values()) == {"done"}
 
 
 def test_time_left_counts_what_all_workers_do(table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

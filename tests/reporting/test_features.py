@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tiss.reporting.features import feature_figure, gallery_features, principal_colours
 from tiss.reporting.figures import KINDS, write_figures
@@ -25,6 +26,12 @@ def test_the_same_features_have_the_same_colours_and_drift_shows() -> None:
 
 def test_constant_features_do_not_divide_by_zero() -> None:
     assert np.isfinite(principal_colours([np.ones((4, 3, 3))])[0]).all()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2)])
+def test_maps_with_fewer_places_than_colours_have_colours(size: tuple[int, int]) -> None:
+    (colours,) = principal_colours([np.random.default_rng(0).normal(size=(8, *size))])
+    assert colours.shape == (*size, 3)
 
 
 def test_figure_has_a_map_a_step(model_runs: list[Path]) -> None:

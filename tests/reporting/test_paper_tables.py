@@ -79,6 +79,17 @@ def test_tasks_of_one_method_share_a_row() -> None:
     assert all("None" not in figures for _, figures in ours(table))
 
 
+def test_a_method_with_two_networks_on_one_task_has_one_name_for_each_row() -> None:
+    """The encoder has a column: in the name it would part the tasks of one method."""
+    other = run(task="15-5", groups=(tuple(range(1, 16)), tuple(range(16, 21))))
+    found = sort(run(), run(encoder="resnet50"), other)
+    assert {series.label for series in found[0].series} == {"TISS (vit_demo_patch8)", "TISS (resnet50)"}
+    rows = ours(paper_table("voc", found))
+    assert {labels[0] for labels, _ in rows} == {"TISS"}
+    both = [figures for labels, figures in rows if labels[4] == "vit_demo_patch8"]
+    assert all("None" not in figures for figures in both)
+
+
 def test_classes_are_found_under_the_paper_s_short_names() -> None:
     values = run()
     table = paper_table("15-1o", sort(values))

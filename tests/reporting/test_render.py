@@ -165,6 +165,17 @@ def test_rows_with_long_labels_are_numbered_where_figures_would_have_no_room() -
     assert "row" not in stream.getvalue()
 
 
+def test_a_narrow_terminal_keeps_the_steps_of_a_method_with_a_long_name() -> None:
+    name = "MiB+cd (vit_small_patch14_dinov2)"
+    columns = tuple(Column(f"column {index}") for index in range(8))
+    rows = tuple(Row((name if not step else "", str(step)), (Value(50.0),) * 8) for step in range(3))
+    stream = io.StringIO()
+    print_table(Table("t", ("method", "step"), columns, rows), Console(file=stream, width=70))
+    lines = stream.getvalue().splitlines()
+    assert f"  3  {name} · 2" in lines  # a row that goes on with a method names it all the same
+    assert any(line.split()[:2] == ["3", "2"] for line in lines)
+
+
 def test_empty_columns_go() -> None:
     table = Table("", ("m",), (Column("a"), Column("b")), (Row(("x",), (None, Value(1.0))),))
     assert [column.name for column in table.without_empty_columns().columns] == ["b"]

@@ -64,3 +64,10 @@ def test_who_lost_a_sixth_does_not_keep() -> None:
         ("part", "ILT (78.4 → 61.8) loses part of the first 4 classes.")
     ]
     assert "at most 5 %" in MEASURE and "more than 40 %" in MEASURE
+
+
+def test_runs_under_way_are_not_judged() -> None:
+    begun = results("mib", finished=False)
+    begun["steps"] = begun["steps"][:2]
+    (found,) = experiments(load_results([results("ft"), begun]))
+    assert "MiB" not in " ".join(sentence for _, sentence in story(found))  # it may forget yet

@@ -93,6 +93,19 @@ def test_the_longer_side_is_rounded_as_in_our_copy() -> None:
     assert target_size((112, 140), 256) == (256, 320)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_class_loses_its_last_pixel_to_another(seed: int) -> None:
+    """Many classes of one pixel each, some of which fall on the same place, or on the only one of another."""
+    random = np.random.default_rng(seed)
+    labels = np.zeros((24, 24), np.uint8)
+    labels[:, 12:] = 3
+    for label in range(4, 30):
+        row, column = random.integers(0, 24, 2)
+        labels[row, column] = label
+    small = np.asarray(Image.open(io.BytesIO(mask_bytes(Image.fromarray(labels), (8, 8)))))
+    assert set(np.unique(small)) == set(np.unique(labels))
+
+
 def test_a_larger_mask_keeps_its_labels() -> None:
     labels = np.arange(12, dtype=np.uint8).reshape(3, 4)
     grown = Image.open(io.BytesIO(mask_bytes(Image.fromarray(labels), (8, 6))))

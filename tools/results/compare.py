@@ -13,6 +13,7 @@ from tiss.reporting.similarity import Similarities, points_of
 from tools.results.kept import Block
 
 STRONG = 0.8  # a rank correlation below which we say that one figure does not go with another
+EXACT = 8  # figures up to which all orders are gone through
 RARE = 0.05  # how often chance may rank methods as well, for a claim to hold
 UNDECIDED = "undecided: "
 HOLDS, OPEN, SEEN = "holds", UNDECIDED + "one seed", UNDECIDED + "seen on two pictures, not measured"
@@ -276,6 +277,8 @@ def chance(correlation: float, count: int) -> float:
     >>> round(chance(0.8, 4), 4), round(chance(1.0, 4), 4)
     (0.1667, 0.0417)
     """
+    if count > EXACT:
+        return 0.0  # for what is at least STRONG, less than one time in a hundred
     places = [float(place) for place in range(count)]
     found = [spearman(places, order) for order in itertools.permutations(places)]
     return sum(one >= correlation for one in found) / len(found)

@@ -46,6 +46,10 @@ def flags_of(cls: type, prefix: str = "") -> Iterator[Flag]:
             yield Flag(path, hint, default, field.metadata.get("help", ""))
 
 
+# a flag of `tiss run` within a section; not a part of somebody's path
+SECTIONS = r"(?<![\w./~-])--(?:data|model|train|eval|method|protocol)\.(\w+)"
+
+
 @contextmanager
 def own_names(known: type | Collection[str]) -> Iterator[None]:
     """Errors from below name the flags of `tiss run` (--train.device); here they get the command's own (--device).
@@ -61,7 +65,7 @@ def own_names(known: type | Collection[str]) -> Iterator[None]:
         def own(found: re.Match[str]) -> str:
             return f"--{found[1]}" if found[1] in names else found[0]
 
-        error.args = (re.sub(r"--\w+\.(\w+)", own, str(error)),)
+        error.args = (re.sub(SECTIONS, own, str(error)),)
         raise
 
 

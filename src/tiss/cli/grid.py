@@ -15,7 +15,7 @@ USAGE = "tiss grid FILE.yaml|TABLE [options]"
 ABOUT = """
 Does every run of a table, each once: first steps that are the same are trained once and shared, finished runs are
 skipped, a failed run does not stop the rest. Start the same command on as many machines as share the folder. Several
-tables with the same --out share their first steps, too, and runs that are the same in every respect.
+tables with the same --out share their first steps, too, and runs of the same name and settings.
 
 FILE.yaml holds `defaults` (as in a run's configuration), `runs` (a list of differences), `axes` (key → list, all
 combinations) and `seeds`. TABLE is a table of the paper: --tables lists them.

@@ -36,15 +36,29 @@ class Cell:
 
     def folder(self, grid: Path) -> Path:
         """By the run's name; where another table left a run of that name with other settings, a digest goes with it."""
-        plain = grid / self.name
-        if not (plain / "config.yaml").exists() or identity(to_mapping(read_config(plain))) == self.identity:
-            return plain
-        return grid / f"{self.name}-{_digest(self.identity)[:8]}"
+        there = _done_in(grid / self.name)
+        return grid / (self.name if there is None or there == self.identity else self.unique)
+
+    @property
+    def unique(self) -> str:
+        """A name that no run with other settings has."""
+        return f"{self.name}-{_digest(self.identity)[:8]}"
 
     def base_folder(self, grid: Path) -> Path | None:
         """The folder of the shared first step; another grid in this folder may have left one for a run alone."""
         folder = grid / "bases" / self.base if self.base else None
         return folder if folder is not None and (not self.alone or is_trained(folder)) else None
+
+
+def _done_in(folder: Path) -> str | None:
+    """What the run in a folder does, as `identity` writes it; None where there is none, or it goes at this moment.
+
+    One that cannot be read is another run: it was made by a newer version, or is damaged, and stays as it is.
+    """
+    try:
+        return identity(to_mapping(read_config(folder)))
+    except TissError as error:
+        return str(error) if (folder / "config.yaml").exists() else None
 
 
 def expand(table: Mapping[str, Any]) -> list[RunConfig]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 import time
 import traceback
 from dataclasses import replace
@@ -20,7 +22,7 @@ from tiss.lock import Lease
 
 def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:
     """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
-    start = time.time()
+    start, stamp = time.monotonic(), _stamp(grid)
     state = {cell.name: "done" for cell in cells if is_finished(cell.folder(grid))}
     before = len(state)
     reporter.say(_progress(cells, grid, state, before, 0))
@@ -28,9 +30,9 @@ def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -
         open_cells = [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]
         progressed = False
         for cell in open_cells:
-            state[cell.name] = _attempt(cell, grid, reporter, start)
+            state[cell.name] = _attempt(cell, grid, reporter, stamp)
             progressed = progressed or state[cell.name] in ("done", "failed")
-            reporter.say(_progress(cells, grid, state, before, time.time() - start))
+            reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
         if all(state.get(cell.name) in ("done", "failed") for cell in cells):
             return state
         if not progressed:
@@ -47,27 +49,23 @@ def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int,
     return f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}"
 
 
-def _attempt(cell: Cell, grid: Path, reporter: Reporter, start: float) -> str:
-    """One cell: done, failed (here, or elsewhere since `start`), or busy elsewhere."""
+def _attempt(cell: Cell, grid: Path, reporter: Reporter, stamp: int) -> str:
+    """One cell: done, failed (here, or elsewhere since `stamp`), or busy elsewhere."""
     if is_finished(cell.folder(grid)):
         return "done"
     claim = Lease(_claims(grid) / f"{cell.name}.lock")
     if not claim.try_acquire():
         return "elsewhere"
-    failure = _claims(grid) / f"{cell.name}.failed.txt"
+    failure = _claims(grid) / f"{cell.unique}.failed.txt"
     try:
-        folder = cell.folder(
-            grid
-        )  # only now: until we held the claim, another table might have taken the name
-        if failure.exists() and failure.stat().st_mtime > start:
-            return (
-                "failed"  # another worker's: it would fail here, too; the next start of the grid tries again
-            )
+        folder = cell.folder(grid)  # asked again: until we held the claim, another table might take the name
+        if failure.exists() and failure.stat().st_mtime_ns > stamp:
+            return "failed"  # another worker's: it would fail here, too, until the grid is started anew
         damage = damage_of(folder / "results.json")
         if damage:
             reporter.say(f"grid: {damage}: done now")
         base = cell.base_folder(grid)
-        if cell.alone and (folder / "config.yaml").exists() and read_config(folder).base is None:
+        if (folder / "config.yaml").exists() and read_config(folder).base is None:
             base = None  # it has begun with a first step of its own
         if base is not None and not _ensure_base(cell, base, grid, reporter):
             return "elsewhere"
@@ -99,6 +97,12 @@ def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool
         return True
     finally:
         claim.release()
+
+
+def _stamp(grid: Path) -> int:
+    """Now, by the clock of the file system: it is the one that dates other workers' files."""
+    with tempfile.NamedTemporaryFile(dir=_claims(grid), prefix=".now-") as file:
+        return os.stat(file.name).st_mtime_ns
 
 
 def _claims(grid: Path) -> Path:

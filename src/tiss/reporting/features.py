@@ -34,6 +34,9 @@ def principal_colours(maps: Sequence[Floats]) -> list[Floats]:
     low, high = np.percentile(projected, [2, 98], axis=0)
     span = np.where(high > low, high - low, 1.0)
     colours = [((_rows(one) - centre) @ basis - low) / span for one in maps]
+    colours = [
+        np.pad(one, ((0, 0), (0, 3 - one.shape[1]))) for one in colours
+    ]  # a tiny map has fewer components
     sizes = [one.shape[1:] for one in maps]
     return [np.clip(c, 0, 1).reshape(*size, -1) for c, size in zip(colours, sizes, strict=True)]
 

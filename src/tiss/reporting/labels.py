@@ -44,6 +44,16 @@ def labels_of(variants: Sequence[Variant]) -> list[str]:
     return [_written(variant.name, part) for variant, part in zip(variants, parts, strict=True)]
 
 
+def short_labels(variants: Sequence[Variant]) -> list[str]:
+    """Labels for a table that has columns for encoder and decoder: alike only where those differ."""
+    labels = [""] * len(variants)
+    for network in {(variant.encoder, variant.decoder) for variant in variants}:
+        places = [i for i, variant in enumerate(variants) if (variant.encoder, variant.decoder) == network]
+        for place, label in zip(places, labels_of([variants[i] for i in places]), strict=True):
+            labels[place] = label
+    return labels
+
+
 def _written(name: str, parts: Sequence[str]) -> str:
     return f"{name} ({', '.join(parts)})" if parts else name
 

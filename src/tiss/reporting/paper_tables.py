@@ -114,11 +114,8 @@ def _our_rows(places: Sequence[tuple[Experiment, Block]], blocks: dict[Block, li
     for experiment, block in places:
         for series in experiment.series:
             values = series.first.values
-            label = (
-                series.label
-                if experiment.protocol == "paper"
-                else f"{series.label}, protocol {experiment.protocol}"
-            )
+            name = series.short or series.label
+            label = name if experiment.protocol == "paper" else f"{name}, protocol {experiment.protocol}"
             key = (label, str(values.get("decoder") or ""), str(values.get("encoder") or ""))
             found.setdefault(key, {})[block] = series
             background[key] = experiment.has_background

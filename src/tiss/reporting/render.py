@@ -16,6 +16,7 @@ from tiss.reporting.table import Cell, Mark, Row, Table, cell_text, group_spans,
 from tiss.reporting.tidy import to_csv
 
 MARKED = "best bold, second underlined"
+SHORT = 6  # characters of a label that a narrow terminal has room for in any case
 
 
 def _heads(table: Table, separator: str = " ") -> list[str]:
@@ -52,11 +53,18 @@ def print_table(table: Table, console: Console | None = None) -> None:
 def _legend(table: Table) -> list[Text]:
     """What each row is, by its number."""
     lines = [Text(f"row  {' · '.join(table.heads)}", "bold")]
-    return lines + [Text(f"{number:3}  {' · '.join(row.labels)}") for number, row in enumerate(table.rows, 1)]
+    before: tuple[str, ...] = ()
+    for number, row in enumerate(table.rows, 1):
+        if row.labels[0]:
+            before = row.labels
+        else:  # it goes on with what the row above it began
+            before = tuple(own or above for own, above in zip(row.labels, before, strict=True))
+        lines.append(Text(f"{number:3}  {' · '.join(before)}"))
+    return lines
 
 
 def _numbered(table: Table, room: int) -> Table:
-    """The table with a number before each row and as many of its labels as fit, the first in any case."""
+    """The table with a number before each row and the labels that fit: in any case the first, and short ones."""
     numbered = replace(
         table,
         heads=("row", *table.heads),
@@ -66,8 +74,9 @@ def _numbered(table: Table, room: int) -> Table:
     )
     widths = _label_widths(numbered)
     count = max(2, sum(sum(widths[:n]) + 2 * n <= room for n in range(1, len(widths) + 1)))
-    rows = tuple(replace(row, labels=row.labels[:count]) for row in numbered.rows)
-    return replace(numbered, heads=numbered.heads[:count], rows=rows)
+    kept = [place for place, width in enumerate(widths) if place < count or width <= SHORT]
+    rows = tuple(replace(row, labels=tuple(row.labels[place] for place in kept)) for row in numbered.rows)
+    return replace(numbered, heads=tuple(numbered.heads[place] for place in kept), rows=rows)
 
 
 def _terminal_lines(table: Table, part: list[int]) -> list[Text]:

@@ -18,7 +18,7 @@ from tiss.engine.settings import all_settings, what_was_done
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
-from tiss.reporting.labels import Variant, labels_of, natural
+from tiss.reporting.labels import Variant, labels_of, natural, short_labels
 from tiss.reporting.records import is_record
 
 RunLike = str | Path | Mapping[str, Any]
@@ -98,6 +98,7 @@ class Series:
 
     label: str
     results: tuple[Result, ...]
+    short: str = ""  # the label where encoder and decoder have columns of their own
 
     @property
     def first(self) -> Result:
@@ -234,15 +235,16 @@ def _experiment(members: list[list[Result]]) -> Experiment:
     values = members[0][0].values
     count = sum(map(len, members))
     members = [_one_a_seed(group) for group in members]
-    named = list(zip(labels_of([_variant(group[0]) for group in members]), members, strict=True))
-    named.sort(key=lambda pair: (_rank(pair[1]), natural(pair[0])))
+    variants = [_variant(group[0]) for group in members]
+    named = list(zip(labels_of(variants), members, short_labels(variants), strict=True))
+    named.sort(key=lambda one: (_rank(one[1]), natural(one[0])))
     return Experiment(
         data=str(values["data"]),
         task=str(values["task"]),
         setup=str(values["setup"]),
         protocol=str(values["protocol"]),
         holdout=float(values.get("holdout") or 0),
-        series=tuple(Series(label, tuple(group)) for label, group in named),
+        series=tuple(Series(label, tuple(group), short) for label, group, short in named),
         repeats=count - sum(map(len, members)),
     )
 

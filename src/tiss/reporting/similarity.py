@@ -227,9 +227,9 @@ def _draw_path(axis: Axes, points: list[tuple[float, float]], look: MethodStyle,
         x, y = zip(*points, strict=True)
         axis.plot(x, y, color=look.colour, ls=look.line, lw=0.8, alpha=0.6)
         areas = [_area(index) for index in range(len(x))]
-        axis.scatter(
-            x, y, s=areas, ec=look.colour, fc=look.face, marker=MarkerStyle(look.marker), label=label
-        )
+        marker = MarkerStyle(look.marker)
+        face = look.face if marker.is_filled() else look.colour  # a cross has no face to leave empty
+        axis.scatter(x, y, s=areas, ec=look.colour, fc=face, marker=marker, label=label)
 
 
 def _area(index: int) -> float:
