@@ -136,6 +136,7 @@ def test_texts() -> None:
     assert any(line.split() == ["step", "1", "50.0", "50.0"] for line in lines)
     assert any(line.split() == ["dog", "–"] for line in lines)
     assert percent(None) == "–"
+    assert [percent(value) for value in (-0.04, -0.06, -10.0)] == ["0.0", "-0.1", "-10.0"]
 
 
 def test_small_pieces() -> None:

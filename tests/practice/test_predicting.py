@@ -174,3 +174,10 @@ def test_tiles_cover_every_pixel_once_and_native_keeps_the_size(
 def test_a_strip_does_not_become_millions_of_pixels() -> None:
     strip = torch.zeros(1, 3, 1, 3000, dtype=torch.uint8)
     assert segment.resize(strip, 64).shape[-1] <= 3000
+
+
+def test_of_a_data_set_only_the_images_are_pictures(tmp_path: Path) -> None:
+    for part in ("images/train", "masks/train"):
+        (tmp_path / part).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(tmp_path / part / "a.png")
+    assert [item.path for item in find_items([str(tmp_path)])] == [tmp_path / "images" / "train" / "a.png"]

@@ -70,3 +70,6 @@ def test_refusals_are_one_line(story: Path, tmp_path: Path, capsys: pytest.Captu
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "hf_wrong" not in done.stderr
+    alone = run(["-m", "tiss", "push", str(story / "first"), "team/x"], "http://127.0.0.1:9", tmp_path)
+    assert alone.returncode == 2, "nobody answers there"
+    assert len(alone.stderr.strip().splitlines()) == 1, alone.stderr

@@ -33,6 +33,11 @@ def test_rows_that_were_trained_otherwise_are_named_with_what_differs():
     ]  # offline has no later steps: it differs in nothing
 
 
+def test_rows_with_the_same_difference_share_a_line():
+    rows = [series("FT"), series("MiB"), series("A", epochs=9), series("B", epochs=9), series("LwF")]
+    assert recipe_lines(rows)[1:] == ["A, B: epochs 9, in later steps 10"]
+
+
 def test_offline_with_epochs_of_its_own_is_named():
     assert recipe_lines([series("FT"), series("MiB"), series("offline", at_once=True, epochs=40)])[1:] == [
         "offline: epochs 40"

@@ -142,6 +142,14 @@ def test_folders_are_found_inside_a_grid(tmp_path: Path) -> None:
         find_runs([tmp_path / "bases"])
 
 
+def test_grids_within_a_folder_of_runs_are_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "grid" / "bases").mkdir(parents=True)
+    alone, within = folder(tmp_path, results(seed=0)), folder(tmp_path / "grid", results(seed=1))
+    folder(tmp_path / "grid" / "bases", results(seed=2))
+    assert find_runs([tmp_path]) == [alone, within]
+    assert find_runs([tmp_path / "grid"]) == [within]  # a shared first step is no run
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(TissError, match=r"no results\.json"):
         load_results([tmp_path])

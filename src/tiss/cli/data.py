@@ -152,7 +152,7 @@ def _add_convert(commands: argparse._SubParsersAction[Parser]) -> None:
         "convert",
         help="bring labels of COCO, CVAT, labelme or Supervisely into the folder layout",
         description="Draws labels as masks: a pixel belongs to an outline if its centre lies inside; where "
-        "objects overlap, the one with fewer pixels is on top. Nothing is written if anything is broken.",
+        "objects overlap, the one with fewer pixels is on top. Nothing is written if any label is broken.",
     )
     command.add_argument("kind", choices=("coco", "cvat", "labelme", "supervisely"))
     command.add_argument("source", metavar="SRC", help="coco: the JSON file; the others: the exported folder")

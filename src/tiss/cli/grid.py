@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +25,7 @@ EXAMPLES = """
 tiss grid mine.yaml --out runs/mine
 tiss grid voc --root VOCdevkit --seeds 0,1,2 --out runs/voc
 tiss grid mine.yaml --out runs/mine --done results/mine    # on another machine: only what is not recorded yet
-tiss grid 15-1o --list
+tiss grid 15-1o --root VOCdevkit --list
 """
 SWITCHES = {
     "list": "print each run as a tiss run command, for any scheduler, and stop",
@@ -90,7 +91,10 @@ def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
 
     known = recorded(folder)
     left = [cell for cell in cells if cell.identity not in known]
-    print(f"{len(cells) - len(left)} of {len(cells)} runs are in {folder} already")
+    known_ones = len(cells) - len(left)
+    print(
+        f"{known_ones} of {len(cells)} runs are in {folder} already", file=sys.stderr
+    )  # stdout may go to a scheduler
     return left
 
 

@@ -93,13 +93,9 @@ def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
         fitting_tables(found) if options.paper is None else [] if options.paper == "no" else [options.paper]
     )
     tables += [paper_table(name, found) for name in names]
-    if options.table == "terminal":
-        for table in tables:
-            print_table(table)
-    else:
-        print(render(tables, options.table), end="")
     page = options.html if options.html else None if options.table != "terminal" else _beside(runs)
-    if runs and page and page != "no":
+    written = None
+    if runs and page and page != "no":  # before the tables: who reads only their head still has the page
         from tiss.engine.world import choose_device
         from tiss.reporting.page import write_report
 
@@ -111,6 +107,12 @@ def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
             root=options.root,
             device=choose_device(options.device),
         )
+    if options.table == "terminal":
+        for table in tables:
+            print_table(table)
+    else:
+        print(render(tables, options.table), end="")
+    if written is not None:
         print(f"page {written}", file=sys.stdout if options.table == "terminal" else sys.stderr)
     return 0
 

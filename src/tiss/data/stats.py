@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from tiss.data.base import BACKGROUND, IGNORE, Dataset
 from tiss.data.paired import SPLITS, PairedDataset
 from tiss.errors import TissError
+from tiss.files import write_bytes
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -85,9 +87,10 @@ def plot_counts(
     left.bar(range(len(order)), shares, color=[f"C{step_of[value] % 10}" for value in order])
     names = [by_label[value].name for value in order]
     left.set_xticks(range(len(order)), names, rotation=90, fontsize=8 if len(order) < 60 else 5)
-    left.set_yscale("log")
-    left.yaxis.set_major_formatter("{x:g}")
-    left.yaxis.set_minor_formatter("{x:g}")
+    if max(shares, default=0) > 10 * min(shares, default=0):  # else lengths of bars say what they mean
+        left.set_yscale("log")
+        left.yaxis.set_major_formatter("{x:g}")
+        left.yaxis.set_minor_formatter("{x:g}")
     left.set_ylabel("% of training pixels")
     left.set_xlabel("classes, one colour a step")
     width = 0.8 / max(1, len(step_images))
@@ -98,4 +101,6 @@ def plot_counts(
     right.set_xlabel("step")
     right.set_ylabel("training images")
     right.legend()
-    figure.savefig(path, dpi=150)
+    stream = io.BytesIO()
+    figure.savefig(stream, format=path.suffix[1:].lower(), dpi=150)
+    write_bytes(path, stream.getvalue())

@@ -103,7 +103,7 @@ class Scores:
 
 def percent(value: float | None) -> str:
     """One decimal, or – where there is no value."""
-    return "–" if value is None else f"{value:.1f}"
+    return "–" if value is None else f"{value:.1f}".replace("-0.0", "0.0")
 
 
 def class_iou(matrix: Tensor) -> list[float | None]:

@@ -22,5 +22,6 @@ def fetch(name: str, files: list[str]) -> Path:
     except (HFValidationError, LocalEntryNotFoundError, OSError) as error:  # HTTP errors are OSErrors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TissError(
-            f"{name}: no such file or folder here, and the hub did not give it: {reason}"
+            f"{name}: no such file or folder here, and the hub did not give it: {reason}; without "
+            "a network, give the path of a file or folder"
         ) from error

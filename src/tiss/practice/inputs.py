@@ -32,8 +32,8 @@ class Item:
 def find_items(paths: Sequence[str], out: Path | None = None) -> list[Item]:
     """Every picture and video that `paths` mean, each once, with a name of its own.
 
-    Folders are searched whole, patterns (*, ?, **) are expanded here; `out` is left out, so that results are
-    never taken for pictures.
+    Folders are searched whole, of a data set only its images; patterns (*, ?, **) are expanded here; `out` is left
+    out, so that results are never taken for pictures.
     """
     found: dict[Path, str] = {}
     for text in paths:
@@ -49,6 +49,8 @@ def find_items(paths: Sequence[str], out: Path | None = None) -> list[Item]:
 def _expand(text: str) -> Iterator[tuple[Path, str]]:
     path = Path(text).expanduser()
     if path.is_dir():
+        if all((path / part).is_dir() for part in ("images", "masks")):
+            path = path / "images"  # a data set: its masks are no pictures to segment
         for one in sorted(path.rglob("*")):
             if has_image_suffix(one) or (
                 one.suffix.lower() in VIDEO_SUFFIXES and not one.name.startswith(".")

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
+from tiss.files import write_bytes
 from tiss.reporting.colours import MethodStyle, method_styles
 from tiss.reporting.runs import Experiment, Series
 from tiss.reporting.tables import AVERAGES, averages_of, class_figure, figure
@@ -56,22 +57,33 @@ def style() -> AbstractContextManager[None]:
 
 def save_figure(drawn: Figure, path: Path) -> Path:
     """Writes a figure; the suffix (.svg, .png, .pdf) decides how. The ground is white, for print."""
-    drawn.savefig(path, facecolor="white", dpi=DPI, bbox_inches="tight", metadata=_undated(path.suffix))
+    stream = io.BytesIO()
+    drawn.savefig(
+        stream,
+        format=path.suffix[1:],
+        facecolor="white",
+        dpi=DPI,
+        bbox_inches="tight",
+        metadata=_undated(path.suffix),
+    )
     if path.suffix == ".png":
         pictures = any(
             np.asarray(image.get_array()).ndim == 3 for axis in drawn.axes for image in axis.images
         )
-        _make_small(path, keep_colours=pictures)
+        stream = _made_small(stream, keep_colours=pictures)
+    write_bytes(path, stream.getvalue())  # whole or not at all
     return path
 
 
-def _make_small(path: Path, keep_colours: bool) -> None:
+def _made_small(large: io.BytesIO, keep_colours: bool) -> io.BytesIO:
     """The same file in fewer bytes; lines and maps with 128 colours of their own choice, which no eye tells apart."""
-    with Image.open(path) as picture:
+    with Image.open(large) as picture:
         small = picture.convert("RGB")
     if not keep_colours:
         small = small.quantize(128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    small.save(path, optimize=True, dpi=(DPI, DPI))
+    stream = io.BytesIO()
+    small.save(stream, "PNG", optimize=True, dpi=(DPI, DPI))
+    return stream
 
 
 def _undated(suffix: str) -> dict[str, None]:

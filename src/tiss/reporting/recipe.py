@@ -22,14 +22,16 @@ LATER = {"train.lr": "train.step_lr", "train.epochs": "train.step_epochs"}  # wh
 
 
 def recipe_lines(several: Sequence[Series]) -> list[str]:
-    """What was trained how, in one line; then, by its label, in what a row differs from that."""
+    """What was trained how, in one line; then, by their labels, in what rows differ from that."""
     parts = [recipe_parts(series) for series in several]
     usual = max(parts, key=parts.count, default=[])
     lines = [" · ".join(usual)] if usual else []
+    others: dict[str, list[str]] = {}
     for series, own in zip(several, parts, strict=True):
         different = [part for part in own if not any(f"{one},".startswith(f"{part},") for one in usual)]
-        lines += [f"{series.label}: {' · '.join(different)}"] if different else []
-    return lines
+        if different:
+            others.setdefault(" · ".join(different), []).append(series.label)
+    return lines + [f"{', '.join(labels)}: {text}" for text, labels in others.items()]
 
 
 def recipe_parts(series: Series) -> list[str]:

@@ -213,7 +213,11 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    runs = sorted(path.parent for path in folder.glob("*/results.json"))
+    found = [
+        *sorted(folder.glob("*/results.json")),
+        *sorted(folder.glob("*/*/results.json")),
+    ]  # runs, and of grids
+    runs = [path.parent for path in found if path.parent.parent.name != "bases"]
     files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/*.json"))]
     return runs + [path for path in files if path.parent not in runs and is_record(path)]
 

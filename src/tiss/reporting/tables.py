@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from tiss.evaluation.scores import Mean, Scores
+from tiss.reporting.recipe import recipe_lines
 from tiss.reporting.render import print_table
 from tiss.reporting.runs import Experiment, RunLike, Series, Value, experiments, load_results
 from tiss.reporting.table import OURS, Cell, Column, Row, Table
@@ -54,7 +55,7 @@ def final_table(experiment: Experiment) -> Table:
         rows.append(Row((series.label,), tuple(cells), _family(series), series.at_once, _row_facts(series)))
     title = f"{experiment.title}: mIoU in % after the last step"
     notes = (
-        "Over steps: the mean of `all` over the steps. Forgotten: the mean, over old classes without the background,"
+        "Over steps: the mean of all, over the steps. Forgotten: the mean, over old classes without the background,"
         " of the points that each lost since its best step before; less than 0: gained.",
     )
     return Table(
@@ -62,7 +63,7 @@ def final_table(experiment: Experiment) -> Table:
         ("method",),
         tuple(columns),
         tuple(rows),
-        (*notes_of(experiment), *notes),
+        (*notes_of(experiment), *notes, *unlike(experiment)),
         _table_facts(experiment, "last step"),
     ).without_empty_columns()
 
@@ -183,6 +184,11 @@ def notes_of(experiment: Experiment) -> tuple[str, ...]:
     if absent:
         notes.append(f"No true pixel in the test, left out of every mean: {', '.join(absent)}.")
     return tuple(notes)
+
+
+def unlike(experiment: Experiment) -> tuple[str, ...]:
+    """Who was trained otherwise than most: such rows stand beside the others, and are no like for like."""
+    return tuple(f"Trained otherwise: {line}." for line in recipe_lines(experiment.series)[1:])
 
 
 def _absent(series: Series) -> tuple[str, ...]:
