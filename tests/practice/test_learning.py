@@ -70,6 +70,8 @@ def test_report_compares_by_labels_where_there_are_any(story: Path) -> None:
     assert rows["background"]["before"] is not None
     assert rows["moon"]["before"] is None
     assert "data:image/png" in (story / "third" / "report.html").read_text()
+    assert "IoU before" in (story / "third" / "report.html").read_text()
+    assert "IoU before" not in (story / "first" / "report.html").read_text()  # there was nothing before it
     assert "moon" in (story / "third" / "report.txt").read_text()
 
 

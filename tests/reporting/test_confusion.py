@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tests.reporting.fakes import GROUPS
@@ -45,3 +47,11 @@ def test_the_unit_is_written_and_axes_are_named_where_they_are() -> None:
     caption = drawn.texts[0].get_window_extent()
     assert caption.x0 >= 0 and caption.x1 <= drawn.bbox.width
     assert caption.y1 <= min(axis.get_tightbbox().y0 for axis in shown)
+
+
+def test_long_titles_do_not_reach_into_each_other() -> None:
+    label = "MiB (epochs 1, step_epochs 3, vit_small_patch14_dinov2)"
+    drawn = confusion_maps([(label, np.eye(9)) for _ in range(3)], GROUPS)
+    drawn.draw_without_rendering()
+    boxes = [axis.title.get_window_extent() for axis in drawn.axes]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))

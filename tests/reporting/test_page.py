@@ -16,7 +16,7 @@ from tests.reporting.test_render import Checker
 from tiss.data.base import DATASETS
 from tiss.palette import class_colours
 from tiss.reporting.gallery import Gallery
-from tiss.reporting.page import document, hero, paper, write_report
+from tiss.reporting.page import document, hero, paper, which_seed, write_report
 from tiss.reporting.pictures import image, legend, mask_image, predictions
 from tiss.reporting.runs import Experiment, experiments, load_results
 from tiss.reporting.style import STYLE
@@ -153,3 +153,11 @@ def test_document_is_html() -> None:
     checker = PageChecker()
     checker.feed(document("t", ["<p>x</p>"]))
     assert checker.open == []
+
+
+def test_pictures_of_one_seed_say_so() -> None:
+    one, several = (
+        experiments(load_results([results("mib", seed) for seed in seeds]))[0] for seeds in ((1,), (1, 2))
+    )
+    assert which_seed(one) == ""
+    assert "first seed only: 1." in which_seed(several)

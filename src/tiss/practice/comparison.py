@@ -196,11 +196,14 @@ def describe(result: Comparison) -> list[str]:
     return lines[1:] if lines[0] == "" else lines
 
 
+WEAK = 5.0  # IoU in % of a class that was not learnt to speak of
+
+
 def _remark(one: ClassChange) -> str:
     """What a figure means that does not speak for itself."""
     if one.after is None:
         return "  (in none of these pictures)"
-    return "  (not learnt: see docs/choosing.md)" if one.after == 0 else ""
+    return "  (hardly learnt: more pictures of it, more --epochs)" if one.after < WEAK else ""
 
 
 def joint_space(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:

@@ -76,10 +76,17 @@ def render(
 
 
 def _table(result: Comparison) -> str:
-    titles = ("class", "", "IoU before", "IoU now", "change", "as the old model")
+    """A row a class; of a first model, which has nothing before it, only what it knows now."""
+    first = all(one.before is None and one.agreement is None for one in result.classes)
+    titles = (
+        ("class", "IoU") if first else ("class", "", "IoU before", "IoU now", "change", "as the old model")
+    )
     head = f"<tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
     rows = []
     for one in result.classes:
+        if first:
+            rows.append(f"<tr><td>{escape(one.name)}</td><td>{percent(one.after)}</td></tr>")
+            continue
         change = one.change
         mark = "" if change is None else f' class="{"better" if change >= 0 else "worse"}"'
         cells = [percent(one.before), percent(one.after)]

@@ -44,7 +44,9 @@ def confusion_maps(matrices: Sequence[tuple[str, np.ndarray]], groups: Sequence[
             label, matrix = matrices[place]
             shares = group_confusion(matrix, groups)
             draw_map(axis, shares, names[: len(shares)], names[: len(shares)], 0, 100, zeros=False)
-            axis.set_title(label)
+            axis.set_title(
+                textwrap.fill(label, max(12, int(size / 0.085))), fontsize=9 if len(label) < 30 else 7
+            )
             if place % columns:
                 axis.tick_params(labelleft=False)
             else:

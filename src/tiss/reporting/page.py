@@ -88,7 +88,7 @@ def section(
         "<h3>Step by step</h3>",
         curves(experiment, index),
         f"<details><summary>The same as a table</summary>{to_html(step_table(experiment))}</details>",
-        predictions(gallery) + source(experiment) if gallery else missing,
+        predictions(gallery) + source(experiment) + which_seed(experiment) if gallery else missing,
         feature_maps(gallery, gallery_features(experiment, gallery, root, device)) if gallery else "",
         classes(experiment, index),
         similarity(experiment, index, images, root, device),
@@ -147,7 +147,16 @@ def similarity(experiment: Experiment, index: int, images: int, root: str | None
         return f'{head}<p class="note">Not shown: {html.escape(why_no_similarity(experiment))}.</p>'
     drawn = inline_svg(similarity_figure(measured), f"similarity{index}")
     note = f"Mean |cos| of patch tokens over {measured.images} test pictures."
-    return f'{head}<div class="figure">{drawn}</div><p class="note">{note}</p>{source(experiment)}'
+    shown = f'{head}<div class="figure">{drawn}</div><p class="note">{note}</p>'
+    return shown + source(experiment) + which_seed(experiment)
+
+
+def which_seed(experiment: Experiment) -> str:
+    """Where there are several seeds, of which one models were asked."""
+    if all(len(series.results) == 1 for series in experiment.series):
+        return ""
+    seeds = sorted({int(series.first.values["seed"]) for series in experiment.series})
+    return f'<p class="note">Of the first seed only: {", ".join(map(str, seeds))}.</p>'
 
 
 def paper(experiment: Experiment) -> str:
