@@ -116,7 +116,10 @@ def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no route\nto host")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(TissError, match=r"the hub did not give it: no route$"):
+    with pytest.raises(
+        TissError,
+        match=r"the hub did not give it: no route; without a network, give the path of a file or folder$",
+    ):
         hub.fetch("someone/something", ["config.json"])
 
 
