@@ -25,7 +25,7 @@ KEYS = {"about", "defaults", "axes", "runs", "seeds"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid, with the first step that it can start from (None: there is nothing after it)."""
+    """One run of a grid, with the name of the first step that it can start from (None: its settings give one)."""
 
     name: str
     config: RunConfig

@@ -114,8 +114,9 @@ def _our_rows(places: Sequence[tuple[Experiment, Block]], blocks: dict[Block, li
     for experiment, block in places:
         for series in experiment.series:
             values = series.first.values
-            name = series.short or series.label
-            label = name if experiment.protocol == "paper" else f"{name}, protocol {experiment.protocol}"
+            label = series.name + (
+                "" if experiment.protocol == "paper" else f", protocol {experiment.protocol}"
+            )
             key = (label, str(values.get("decoder") or ""), str(values.get("encoder") or ""))
             found.setdefault(key, {})[block] = series
             background[key] = experiment.has_background

@@ -98,7 +98,12 @@ class Series:
 
     label: str
     results: tuple[Result, ...]
-    short: str = ""  # the label where encoder and decoder have columns of their own
+    without_network: str | None = None  # the label, less what tells networks apart
+
+    @property
+    def name(self) -> str:
+        """The label for a table in which encoder and decoder have columns of their own."""
+        return self.without_network or self.label
 
     @property
     def first(self) -> Result:

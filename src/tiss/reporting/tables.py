@@ -152,7 +152,7 @@ def _row_facts(series: Series, step: int | None = None) -> dict[str, str]:
     """`step`: None for the last one; where all was learnt at once there is no number to give."""
     values = series.first.values
     return {
-        "method": series.short or series.label,
+        "method": series.name,
         "architecture": str(values.get("decoder") or ""),
         "backbone": str(values.get("encoder") or ""),
         "step": "" if series.at_once else str(series.steps - 1 if step is None else step),
