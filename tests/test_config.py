@@ -25,12 +25,12 @@ def test_a_named_section_can_be_given_by_its_name():
     [
         ({"train": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"sead": 3}, "did you mean 'seed'"),
-        ({"train": {"epochs": "many"}}, "--train.epochs takes a whole number, not 'many'"),
-        ({"train": {"epochs": 1.5}}, "--train.epochs takes a whole number"),
+        ({"train": {"epochs": "many"}}, "train.epochs takes a whole number, not 'many'"),
+        ({"train": {"epochs": 1.5}}, "train.epochs takes a whole number"),
         ({"setup": "overlap"}, "one of overlapped, disjoint"),
         ({"data": {"flip": "perhaps"}}, "true or false"),
-        ({"data": {"scale": "1"}}, "--data.scale"),
-        ({"seed": None}, "--seed needs a value"),
+        ({"data": {"scale": "1"}}, "data.scale"),
+        ({"seed": None}, "seed needs a value"),
         ({"train": 3}, "expected key: value"),
     ],
 )

@@ -11,11 +11,11 @@ import tiss
 
 PACKAGE = Path(tiss.__file__).parent
 LINE = [
-    *("errors", "registry", "chance", "files", "lock", "palette"),
-    *("config", "data", "scenarios", "models", "losses", "methods", "evaluation", "engine", "reporting"),
-    *("practice", "app", "cli"),
+    *("errors", "registry", "randomness", "files", "palette"),
+    *("config", "data", "scenarios", "models", "losses", "methods", "evaluation", "engine", "report"),
+    *("user", "app", "cli"),
 ]
-BASE = 6  # the first ones have no order among themselves
+BASE = 5  # the first ones have no order among themselves
 
 
 def layer(module: str) -> int | None:

@@ -84,7 +84,7 @@ def some_leases() -> list[bytes]:
 
 @target("json", some_leases)
 def read_lease(data: bytes, folder: Path) -> object:
-    from tiss.lock import Lease, machine_name
+    from tiss.files.lock import Lease, machine_name
 
     data = data.replace(b"MACHINE", machine_name().encode())
     lease = Lease(place(data, folder, "lease.json"))
@@ -127,7 +127,7 @@ def read_model_weights(data: bytes, folder: Path) -> object:
 
 @target("json", lambda: [b'{"record": {"parent": {"path": "../parent", "sha256": "0", "name": "a"}}}'])
 def read_parent(data: bytes, folder: Path) -> object:
-    from tiss.practice.source import line_of
+    from tiss.user.source import line_of
 
     place(data, folder, "child/config.json")
     place(b"{}", folder, "parent/config.json")
@@ -137,7 +137,7 @@ def read_parent(data: bytes, folder: Path) -> object:
 
 @target("json", lambda: [b'{"size": {"height": 512, "width": 512}}', b'{"size": 640}'])
 def read_preprocessor(data: bytes, folder: Path) -> object:
-    from tiss.practice.segformer import read_size
+    from tiss.user.segformer import read_size
 
     place(data, folder, "preprocessor_config.json")
     return read_size(folder)
@@ -194,8 +194,8 @@ def some_results() -> list[bytes]:
 
 @target("json", some_results)
 def read_results(data: bytes, folder: Path) -> object:
-    from tiss.reporting.runs import experiments, load_results
-    from tiss.reporting.tables import report_tables
+    from tiss.report.runs import experiments, load_results
+    from tiss.report.tables import report_tables
 
     place(data, folder, "results.json")
     return [report_tables(experiment) for experiment in experiments(load_results([folder]))]

@@ -68,7 +68,7 @@ def load_modules() -> None:
     import tiss.data.folder
     import tiss.engine.run
     import tiss.evaluation.evaluate
-    import tiss.reporting.tables  # noqa: F401
+    import tiss.report.tables  # noqa: F401
 
 
 @dataclass

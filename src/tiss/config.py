@@ -219,14 +219,14 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     ):
         if type(None) in options:
             return None
-        raise TissError(f"--{where} needs a value")
+        raise TissError("needs a value", setting=where)
     for option in options:
         if option is type(None):
             continue
         converted = _convert_one(value, option)
         if converted is not _NO:
             return converted
-    raise TissError(f"--{where} takes {describe_type(hint)}, not {value!r}")
+    raise TissError(f"takes {describe_type(hint)}, not {value!r}", setting=where)
 
 
 _NO = object()

@@ -1,4 +1,4 @@
-"""The one error that a user is meant to see: a single line that names the file or flag and the remedy."""
+"""The one error that a user is meant to see: a single line that names the file or setting and the remedy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from collections.abc import Iterable
 class TissError(Exception):
     """A mistake in the input. The command line prints it as one line and exits with code 2.
 
-    Messages quote names from files, so line breaks and control characters in them are defused here, once.
+    `setting` is the dotted name of the setting at fault, as in Python and YAML; the command line shows it as a flag.
+    Messages quote names from files, so line breaks and control characters in them are escaped here, once.
+
+    >>> print(TissError("0: must be at least 1", setting="train.epochs"))
+    train.epochs 0: must be at least 1
     """
 
-    reported = False  # the user has seen it already, by way of another process
+    reported = False  # another process has shown it to the user
 
-    def __init__(self, message: object = "") -> None:
+    def __init__(self, message: object = "", *, setting: str | None = None) -> None:
         super().__init__(one_line(str(message)))
+        self.setting = setting
+
+    @property
+    def message(self) -> str:
+        """The message without the setting's name."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.setting} {self.message}" if self.setting else self.message
 
 
 class SpaceError(TissError):

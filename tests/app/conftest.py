@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.practice.conftest import story
+from tests.user.conftest import story
 
 __all__ = ["story"]

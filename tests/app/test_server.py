@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.practice.test_learning import refused
-from tests.reporting import fakes
+from tests.report import fakes
+from tests.user.test_learning import refused
 from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
 from tiss.app.stations import open_stations

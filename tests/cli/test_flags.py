@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.fakes import folder, results
+from tests.report.fakes import folder, results
 from tiss.cli.flags import flags_of, own_names, parse_flags
 from tiss.cli.main import main
 from tiss.config import RunConfig, merge

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.reporting.fakes import folder, results
+from tests.report.fakes import folder, results
 from tiss.cli.main import main
 from tiss.files import write_tensors
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tiss.chance import stream
 from tiss.data.base import Sample
 from tiss.errors import TissError
+from tiss.randomness import stream
 
 
 class FakeData:

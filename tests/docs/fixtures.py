@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tiss.chance import stream
+from tiss.randomness import stream
 
 COLOURS = {"pallet": (180, 140, 60), "barrel": (40, 90, 170), "forklift": (210, 60, 40)}
 

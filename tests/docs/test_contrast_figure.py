@@ -6,8 +6,8 @@ import pytest
 from tools.results.contrast import ABOVE, BELOW, Reading
 from tools.results.contrast_figure import WAYS, Panel, contrast_figure
 
-from tests.reporting.fakes import results
-from tiss.reporting.runs import Series, Value, experiments, load_results
+from tests.report.fakes import results
+from tiss.report.runs import Series, Value, experiments, load_results
 
 
 def reading(old: float, new: float, deviation: float | None) -> Reading:

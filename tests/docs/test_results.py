@@ -18,11 +18,11 @@ from tools.results.readme import readme
 from tools.results.tasks import tasks_tables
 
 from tests.docs.pages import ROOT
-from tests.reporting.fakes import folder, results
+from tests.report.fakes import folder, results
 from tiss.errors import TissError
-from tiss.reporting.records import collect
-from tiss.reporting.runs import Result, Series, Value
-from tiss.reporting.similarity import MethodSimilarity, Similarities, StepSimilarity
+from tiss.report.records import collect
+from tiss.report.runs import Result, Series, Value
+from tiss.report.similarity import MethodSimilarity, Similarities, StepSimilarity
 
 
 def test_pages_are_up_to_date_with_the_kept_runs() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.fakes import results
+from tests.report.fakes import results
 from tiss.engine.results_schema import MisfitError, check_results, read_results
 from tiss.errors import TissError
-from tiss.reporting.runs import Result, experiments
-from tiss.reporting.tables import report_tables
+from tiss.report.runs import Result, experiments
+from tiss.report.tables import report_tables
 
 REPLACEMENTS = (None, 7, -3.5, 1e300, 1 << 70, True, "x", [], [None], {}, {"x": None})
 

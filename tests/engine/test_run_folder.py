@@ -6,7 +6,7 @@ import pytest
 
 from tiss.engine import run_folder
 from tiss.errors import TissError
-from tiss.lock import Lease
+from tiss.files.lock import Lease
 
 
 def fail(folder: Path) -> None:

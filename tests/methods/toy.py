@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from tiss.chance import stream
 from tiss.config import RunConfig, from_mapping
 from tiss.data.base import DATASETS, Sample
+from tiss.randomness import stream
 
 SIDE = 36
 CLASSES = 4

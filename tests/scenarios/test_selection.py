@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.data.fake import random_data
-from tiss.chance import stream
 from tiss.errors import TissError
+from tiss.randomness import stream
 from tiss.scenarios import load_scenario
 from tiss.scenarios.selection import held_out, partition
 from tiss.scenarios.task import parse_task

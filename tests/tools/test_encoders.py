@@ -13,8 +13,8 @@ import pytest
 import torch
 from tools.encoders import SOURCES, digest_of, main
 
-from tiss.chance import stream
 from tiss.files import read_tensors
+from tiss.randomness import stream
 from tools import encoders
 
 WIDTH, PATCHES = 4, 9

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiss.files import write_text
-from tiss.reporting.plots import save_figure
+from tiss.report.plots import save_figure
 from tools.results.pages import make_pages
 
 ROOT = Path(__file__).parents[2]

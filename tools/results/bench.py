@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from tiss.cli.tables import format_table
 from tiss.engine.settings import flatten
-from tiss.reporting.plots import legend_below, style
+from tiss.report.plots import legend_below, style
 
 IMAGES = Path("docs/images")
 # how a step's time was spent; Okabe and Ito's colours

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tiss.reporting.similarity import Similarities
+from tiss.report.similarity import Similarities
 from tools.results.compare import (
     Finding,
     above_each,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tiss.engine.settings import what_was_done
-from tiss.reporting.runs import Series, Value
-from tiss.reporting.similarity import Similarities, points_of
+from tiss.report.runs import Series, Value
+from tiss.report.similarity import Similarities, points_of
 from tools.results.kept import Block
 
 STRONG = 0.8  # a rank correlation below which we say that one figure does not go with another

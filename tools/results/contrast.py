@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tiss.engine.settings import changed_settings
 from tiss.methods.base import settings_from
-from tiss.reporting.render import to_markdown
-from tiss.reporting.runs import Series, Value
-from tiss.reporting.table import Cell, Column, Row, Table
-from tiss.reporting.tables import averages_of, figure
+from tiss.report.render import to_markdown
+from tiss.report.runs import Series, Value
+from tiss.report.table import Cell, Column, Row, Table
+from tiss.report.tables import averages_of, figure
 from tools.results.compare import HOLDS, NOT, OPEN, REVERSE, decide
 from tools.results.contrast_figure import Panel, contrast_figure
 from tools.results.kept import Block, blocks, compared

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tiss.reporting.differences import RULE, spread_of
-from tiss.reporting.plots import INK, legend_below, style
+from tiss.report.differences import RULE, spread_of
+from tiss.report.plots import INK, legend_below, style
 
 if TYPE_CHECKING:
     from tools.results.contrast import Reading

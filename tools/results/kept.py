@@ -11,9 +11,9 @@ from typing import Any
 from tiss.engine.settings import changed_settings, what_was_done
 from tiss.errors import TissError
 from tiss.files import read_json
-from tiss.reporting.runs import Experiment, Result, Series, Value, experiments, find_runs, load_results
-from tiss.reporting.similarity import KIND, Similarities
-from tiss.reporting.tables import averages_of, figure
+from tiss.report.runs import Experiment, Result, Series, Value, experiments, find_runs, load_results
+from tiss.report.similarity import KIND, Similarities
+from tiss.report.tables import averages_of, figure
 
 TASKS = ("15-1", "15-5", "19-1")  # in this order; others after them
 SETUPS = ("overlapped", "disjoint")

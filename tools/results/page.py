@@ -10,16 +10,16 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tiss.evaluation.scores import percent
-from tiss.reporting.differences import difference_figure
-from tiss.reporting.paper_tables import fitting_tables, paper_table
-from tiss.reporting.plots import forgetting_map, miou_over_steps
-from tiss.reporting.recipe import recipe_lines
-from tiss.reporting.records import command_of_record
-from tiss.reporting.render import to_markdown
-from tiss.reporting.runs import Experiment, Result, Series
-from tiss.reporting.similarity import Similarities, similarity_figure
-from tiss.reporting.table import Cell, Column, Row, Table
-from tiss.reporting.tables import averages_of, class_table, step_table
+from tiss.report.differences import difference_figure
+from tiss.report.paper_tables import fitting_tables, paper_table
+from tiss.report.plots import forgetting_map, miou_over_steps
+from tiss.report.recipe import recipe_lines
+from tiss.report.records import command_of_record
+from tiss.report.render import to_markdown
+from tiss.report.runs import Experiment, Result, Series
+from tiss.report.similarity import Similarities, similarity_figure
+from tiss.report.table import Cell, Column, Row, Table
+from tiss.report.tables import averages_of, class_table, step_table
 from tools.results.bench import bench_section
 from tools.results.claims import ABLATION
 from tools.results.kept import (

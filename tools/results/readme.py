@@ -11,7 +11,7 @@ from typing import Any
 from tiss.cli.tables import format_table
 from tiss.errors import TissError
 from tiss.evaluation.scores import percent
-from tiss.reporting.render import to_markdown
+from tiss.report.render import to_markdown
 from tools.results.bench import where
 from tools.results.kept import Block, benchmarks, blocks, compared
 from tools.results.page import IMAGES, main_table

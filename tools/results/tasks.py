@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiss.reporting.table import Cell, Column, Row, Table
+from tiss.report.table import Cell, Column, Row, Table
 from tools.results.kept import Block, compared
 
 FEW = 3  # tasks from which on a table of them is worth its place

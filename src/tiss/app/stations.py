@@ -14,7 +14,7 @@ from torch import Tensor
 from tiss.errors import TissError
 from tiss.files import read_json
 from tiss.models.folder import CONFIG
-from tiss.practice.source import Source, find_source, line_of, open_segmenter, run_steps
+from tiss.user.source import Source, find_source, line_of, open_segmenter, run_steps
 
 KEPT_MODELS, KEPT_MASKS = 3, 64
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tiss.evaluation.scores import percent
 from tiss.palette import Colour
-from tiss.practice.drawing import colours_of, overlay, to_png
+from tiss.user.drawing import colours_of, overlay, to_png
 
 # Reads the class under the pointer from a hidden picture of class numbers, and writes its name below.
 HOVER = """
@@ -81,10 +81,10 @@ def run_html(folder: Path) -> str | None:
     """Curves and tables of a run, or None where the folder is no finished run."""
     if not (folder / "results.json").is_file():
         return None
-    from tiss.reporting.plots import inline_svg, miou_over_steps
-    from tiss.reporting.render import to_html
-    from tiss.reporting.runs import experiments, load_results
-    from tiss.reporting.tables import report_tables
+    from tiss.report.plots import inline_svg, miou_over_steps
+    from tiss.report.render import to_html
+    from tiss.report.runs import experiments, load_results
+    from tiss.report.tables import report_tables
 
     parts = []
     for number, experiment in enumerate(experiments(load_results([folder]))):
@@ -128,7 +128,7 @@ def curve_svg(record: Mapping[str, Any]) -> str:
     """IoU of each step's new classes and agreement with the model before it, step by step."""
     from matplotlib.figure import Figure
 
-    from tiss.reporting.plots import inline_svg, style
+    from tiss.report.plots import inline_svg, style
 
     entries = [
         entry for entry in record.get("history") or [] if isinstance(entry, Mapping) and "step" in entry

@@ -49,10 +49,10 @@ def compare(old: str, new: str, options: CompareOptions, as_json: bool) -> int:
     import json
 
     from tiss.engine.progress import TerminalReporter
-    from tiss.practice.comparing import compare_on
-    from tiss.practice.comparison import describe
-    from tiss.practice.learning import check_out
-    from tiss.practice.source import find_source, open_segmenter
+    from tiss.user.comparing import compare_on
+    from tiss.user.comparison import describe
+    from tiss.user.learning import check_out
+    from tiss.user.source import find_source, open_segmenter
 
     assert options.data is not None
     out = check_out(options.out) if options.out else None

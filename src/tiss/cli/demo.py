@@ -52,8 +52,8 @@ def run_demo(out: Path, seeds: int) -> int:
     from tiss.engine.grid_work import work
     from tiss.engine.progress import TerminalReporter
     from tiss.engine.recipes import DEMO
-    from tiss.reporting.page import write_report
-    from tiss.reporting.tables import print_results
+    from tiss.report.page import write_report
+    from tiss.report.tables import print_results
 
     start = time.monotonic()
     reporter = TerminalReporter()

@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> int:
 
 
 def export(model: str, options: ExportOptions) -> int:
-    from tiss.practice.exporting import SUFFIX, export_model, import_onnx
-    from tiss.practice.learning import check_out
-    from tiss.practice.source import find_source, open_segmenter
+    from tiss.user.exporting import SUFFIX, export_model, import_onnx
+    from tiss.user.learning import check_out
+    from tiss.user.source import find_source, open_segmenter
 
     if options.format == "onnx":
         import_onnx()

@@ -61,8 +61,8 @@ def main(arguments: list[str]) -> int:
 @own_names(ExtendOptions)
 def extend_model(model: str, options: ExtendOptions) -> int:
     from tiss.engine.progress import TerminalReporter
-    from tiss.practice.choices import Wishes
-    from tiss.practice.learning import extend
+    from tiss.user.choices import Wishes
+    from tiss.user.learning import extend
 
     wishes = Wishes(
         options.method, options.epochs, options.batch, options.lr, options.size, options.seed, options.device

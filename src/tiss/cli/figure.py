@@ -47,8 +47,8 @@ def main(arguments: list[str]) -> int:
 @own_names(FigureOptions)
 def draw(kinds: str, paths: list[str], options: FigureOptions) -> int:
     from tiss.engine.world import choose_device
-    from tiss.reporting.figures import KINDS, write_figures
-    from tiss.reporting.runs import experiments, find_runs, load_results
+    from tiss.report.figures import KINDS, write_figures
+    from tiss.report.runs import experiments, find_runs, load_results
 
     written = write_figures(
         experiments(load_results(find_runs(paths))),

@@ -65,7 +65,10 @@ def own_names(known: type | Collection[str]) -> Iterator[None]:
         def own(found: re.Match[str]) -> str:
             return f"--{found[1]}" if found[1] in names else found[0]
 
-        error.args = (re.sub(SECTIONS, own, str(error)),)
+        error.args = (re.sub(SECTIONS, own, error.message),)
+        section, _, name = (error.setting or "").rpartition(".")
+        if section and name in names:
+            error.setting = name
         raise
 
 

@@ -87,7 +87,7 @@ def do_runs(name: str, options: GridOptions, only_list: bool) -> int:
 
 def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
     """The cells of which there is no record yet: so a grid goes on where another machine stopped."""
-    from tiss.reporting.records import recorded
+    from tiss.report.records import recorded
 
     known = recorded(folder)
     left = [cell for cell in cells if cell.identity not in known]

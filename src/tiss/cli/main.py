@@ -67,11 +67,12 @@ def report(error: TissError) -> None:
     rank = os.environ.get("RANK", "0")
     if error.reported:
         return
+    text = f"--{error.setting} {error.message}" if error.setting else error.message
     if rank != "0":
         time.sleep(3)  # where the first process failed too, the launcher ends this one meanwhile
-        print(f"tiss: rank {rank}: {error}", file=sys.stderr)
+        print(f"tiss: rank {rank}: {text}", file=sys.stderr)
         return
-    print(f"tiss: {error}", file=sys.stderr)
+    print(f"tiss: {text}", file=sys.stderr)
 
 
 def dispatch(words: list[str]) -> int:

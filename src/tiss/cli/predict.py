@@ -59,9 +59,9 @@ def main(arguments: list[str]) -> int:
 @own_names(PredictOptions)
 def predict(model: str, paths: list[str], options: PredictOptions) -> int:
     from tiss.engine.progress import TerminalReporter
-    from tiss.practice.inputs import find_items, import_av
-    from tiss.practice.predicting import SETTINGS, predict_items
-    from tiss.practice.source import find_source, open_segmenter
+    from tiss.user.inputs import find_items, import_av
+    from tiss.user.predicting import SETTINGS, predict_items
+    from tiss.user.source import find_source, open_segmenter
 
     out = Path(options.out).expanduser()
     items = find_items(paths, out if (out / SETTINGS).is_file() else None)

@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> int:
     options = from_mapping(PushOptions, values)
     if len(rest) != 2:
         raise TissError("tiss push takes a model and a name, for example: tiss push third my-team/forklifts")
-    from tiss.practice.pushing import push_model
-    from tiss.practice.source import find_source
+    from tiss.user.pushing import push_model
+    from tiss.user.source import find_source
 
     address = push_model(find_source(rest[0]), rest[1], private=options.private, message=options.message)
     print(f"{address}\ntiss.from_pretrained({rest[1]!r}) gives it back")

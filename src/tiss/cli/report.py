@@ -69,8 +69,8 @@ def main(arguments: list[str]) -> int:
 
 def collect_runs(paths: list[str], out: Path) -> int:
     """Keeps finished runs as records; says which were left out."""
-    from tiss.reporting.records import collect
-    from tiss.reporting.runs import find_runs
+    from tiss.report.records import collect
+    from tiss.report.runs import find_runs
 
     written, left_out = collect(find_runs(paths), out)
     for text in left_out:
@@ -81,10 +81,10 @@ def collect_runs(paths: list[str], out: Path) -> int:
 
 @own_names(ReportOptions)
 def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
-    from tiss.reporting.paper_tables import fitting_tables, paper_table
-    from tiss.reporting.render import print_table, render
-    from tiss.reporting.runs import experiments, find_runs, load_results
-    from tiss.reporting.tables import report_tables
+    from tiss.report.paper_tables import fitting_tables, paper_table
+    from tiss.report.render import print_table, render
+    from tiss.report.runs import experiments, find_runs, load_results
+    from tiss.report.tables import report_tables
 
     runs = find_runs(paths)
     found = experiments(load_results(runs))
@@ -97,7 +97,7 @@ def make_report(paths: list[str], options: ReportOptions, classes: bool) -> int:
     written = None
     if runs and page and page != "no":  # before the tables: who reads only their head still has the page
         from tiss.engine.world import choose_device
-        from tiss.reporting.page import write_report
+        from tiss.report.page import write_report
 
         written = write_report(
             runs,

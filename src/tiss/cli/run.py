@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     results = run_experiment(config, resume="resume" in given, steps=steps)
     if os.environ.get("RANK", "0") != "0":
         return 0  # one of several processes: the first one prints
-    from tiss.reporting.tables import print_results
+    from tiss.report.tables import print_results
 
     print_results([results])
     complete, _ = open_scenario(config)

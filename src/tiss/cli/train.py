@@ -71,8 +71,8 @@ def main(arguments: list[str]) -> int:
 def train_folder(folder: str, options: TrainOptions) -> int:
     from tiss.config import ModelConfig
     from tiss.engine.progress import TerminalReporter
-    from tiss.practice.choices import Wishes, choose_encoder, choose_pretrained
-    from tiss.practice.learning import train
+    from tiss.user.choices import Wishes, choose_encoder, choose_pretrained
+    from tiss.user.learning import train
 
     encoder = options.encoder or choose_encoder(options.device)
     pretrained = choose_pretrained(encoder, options.pretrained)

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiss.chance import stream
 from tiss.data.base import IGNORE, Sample
 from tiss.data.threads import one_thread
+from tiss.randomness import stream
 
 FILL = (
     124,

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiss.chance import epoch_order
 from tiss.data.augment import AugmentSettings, centre, crop_batch, draw, shrink
 from tiss.data.source import Collected, Source
 from tiss.errors import TissError
+from tiss.randomness import epoch_order
 
 
 @dataclass

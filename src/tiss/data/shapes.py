@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tiss.chance import stream
 from tiss.data.base import DATASETS, IGNORE, Sample
 from tiss.errors import TissError
+from tiss.randomness import stream
 
 Array = NDArray[np.float32]
 

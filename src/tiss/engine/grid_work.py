@@ -17,7 +17,7 @@ from tiss.engine.run import run_experiment
 from tiss.engine.run_folder import read_config
 from tiss.errors import TissError
 from tiss.files import write_text
-from tiss.lock import Lease
+from tiss.files.lock import Lease
 
 
 def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:

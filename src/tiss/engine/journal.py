@@ -9,7 +9,7 @@ from typing import Any
 
 from tiss.engine.world import World
 from tiss.files import append_line, doing, truncate_to
-from tiss.lock import Lease
+from tiss.files.lock import Lease
 
 
 class Journal:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tiss.chance import seed_of
 from tiss.data.base import Batch
 from tiss.engine.checkpoint import (
     Position,
@@ -28,6 +27,7 @@ from tiss.engine.update import make_update
 from tiss.errors import SpaceError, TissError
 from tiss.files import mark, write_json
 from tiss.methods.base import Batches, all_sum
+from tiss.randomness import seed_of
 
 SETTLED = 10  # updates of a step after which all others take about as long
 

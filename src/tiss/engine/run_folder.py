@@ -14,8 +14,8 @@ import yaml
 from tiss.config import RunConfig, from_mapping, to_mapping
 from tiss.errors import TissError
 from tiss.files.atomic import make_folder
+from tiss.files.lock import Lease
 from tiss.files.reading import read_yaml
-from tiss.lock import Lease
 from tiss.methods.base import settings_from
 
 # settings that may differ between the parts of one run: they change where and how fast, not what comes out

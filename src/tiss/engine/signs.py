@@ -10,8 +10,8 @@ import threading
 from dataclasses import astuple, dataclass
 from types import FrameType
 
+from tiss.files.lock import machine_name, process_start
 from tiss.files.phase import Phase
-from tiss.lock import machine_name, process_start
 
 DONE = "done"  # the last beat of a process that leaves in peace
 START = Phase("start", -1, None)  # of a process that has not been heard of

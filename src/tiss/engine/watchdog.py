@@ -28,8 +28,8 @@ from torch.distributed import Store
 from tiss.engine.signs import DONE, Peer, Place, Sign, beat_of
 from tiss.engine.stalls import find_stall
 from tiss.errors import one_line
+from tiss.files.lock import process_start
 from tiss.files.phase import progress
-from tiss.lock import process_start
 
 PEER_TIMEOUT = (
     25.0  # seconds without a sign of life; launchers take up to 30 more to clear up on other machines

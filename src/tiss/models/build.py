@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tiss.chance import seed_of
 from tiss.config import ModelConfig
 from tiss.errors import TissError
 from tiss.models.decoder import DECODERS
 from tiss.models.encoder import ENCODERS, EncoderOptions, Family, MissingPackageError, make_encoder, outline
 from tiss.models.model import Architecture, Rule, SegmentationModel
 from tiss.models.pretrained import load_pretrained
+from tiss.randomness import seed_of
 
 
 def build_model(

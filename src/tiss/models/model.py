@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tiss.chance import seed_of
 from tiss.errors import TissError
 from tiss.models.contract import Need, Output, Resolution
 from tiss.models.decoder import Decoder
 from tiss.models.encoder import Encoder
 from tiss.models.head import HEADS, Head, Initialise
+from tiss.randomness import seed_of
 
 Rule = Literal["softmax", "sigmoid"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tiss.chance import stream
 from tiss.errors import TissError, suggest
+from tiss.randomness import stream
 
 Groups = tuple[tuple[int, ...], ...]
 TaskLike = str | Sequence[Sequence[str | int]]

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tiss.chance import seed_of
 from tiss.data.classes import BACKGROUND_NAMES, IGNORE_NAMES, MOST_CLASSES
 from tiss.data.convert.raster import Overlap, Shape, label_number, paint
 from tiss.data.images import Colour, load_mask, picture_size
 from tiss.data.index import parallel_map
 from tiss.data.voc import voc_colours
 from tiss.errors import TissError
+from tiss.randomness import seed_of
 
 
 @dataclass(frozen=True)

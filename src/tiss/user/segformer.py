@@ -1,0 +1,187 @@
+"""A SegFormer in transformers' format as a model of tiss: encoder, decoder, class names.
+
+A model without a background channel gets one: its row is the mean of the classes' rows, its bias is such that
+its median probability over the given pictures is .01. It is refused unless nearly all predictions stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tiss.config import ModelConfig
+from tiss.data.classes import BACKGROUND_NAMES
+from tiss.engine.world import choose_device
+from tiss.errors import TissError
+from tiss.evaluation.evaluate import slide_logits
+from tiss.files import read_json
+from tiss.models.build import build_model
+from tiss.models.encoder import ENCODERS, outline
+from tiss.models.mit import MixTransformer
+from tiss.models.model import SegmentationModel
+from tiss.models.pretrained import choose_file, find_colours, fit_names, read_weights
+from tiss.user.segment import resize
+
+PROBABILITY = 0.01  # of the added background, in the median
+MUST_STAY = 0.99  # share of pixels whose class must stay when the background is added
+MOST_CLASSES = 253
+DEFAULT_SIZE = 512
+
+
+def from_segformer(
+    folder: Path, pictures: Sequence[Tensor], *, allow_pickle: bool = False, device: str = "auto"
+) -> SegmentationModel:
+    """The model in `folder`, channel 0 the background; `pictures` (uint8 3 × H × W) set its bias."""
+    config = read_json(folder / "config.json")
+    names = read_names(config, folder / "config.json")
+    encoder = find_encoder(config, folder / "config.json")
+    size = read_size(folder)
+    tensors = read_weights(choose_file(folder, allow_pickle), allow_pickle)
+    background = next((index for index, name in enumerate(names) if name.lower() in BACKGROUND_NAMES), None)
+    order = list(range(len(names)))
+    if background is not None:
+        order.insert(0, order.pop(background))
+    classes = ["background", *(names[index] for index in order if index != background)]
+    model = build_model(ModelConfig(encoder=encoder, decoder="mlp", image_size=size), classes)
+    model.encoder.load_state_dict(
+        fit_names(model.encoder, encoder_part(tensors), folder / "model.safetensors")
+    )
+    model.encoder.mean, model.encoder.std = find_colours(folder) or (model.encoder.mean, model.encoder.std)
+    model.body.take_colours()
+    load_decoder(model, tensors, folder)
+    rows, biases = take(tensors, "classifier", folder)
+    if rows.shape != (len(names), model.decoder.channels, 1, 1) or biases.shape != (len(names),):
+        raise TissError(
+            f"{folder}: its classifier does not have one row for each of its {len(names)} names in id2label"
+        )
+    fill_head(model, rows[order, :, 0, 0], biases[order], background is not None)
+    model.record = {"eval_size": size, "source": "segformer"}
+    model.eval()
+    if background is None:
+        add_background(model, pictures, size, choose_device(device), str(folder))
+    return model
+
+
+def read_names(config: Any, path: Path) -> list[str]:
+    """The class names of `id2label`, by number."""
+    table = config.get("id2label") if isinstance(config, dict) else None
+    if not isinstance(table, dict) or sorted(table) != sorted(str(index) for index in range(len(table))):
+        raise TissError(f"{path}: 'id2label' must name the classes 0, 1, 2, …")
+    names = [str(table[str(index)]).strip() for index in range(len(table))]
+    if not 1 <= len(names) <= MOST_CLASSES:
+        raise TissError(f"{path}: {len(names)} classes: between 1 and {MOST_CLASSES} can be extended")
+    for name in names:
+        if names.count(name) > 1:
+            raise TissError(f"{path}: 'id2label' has {name!r} twice: every class needs a name of its own")
+    return names
+
+
+def find_encoder(config: Any, path: Path) -> str:
+    """The native encoder with the shapes that the configuration gives."""
+    wanted = {key: config.get(key) for key in ("hidden_sizes", "depths", "num_attention_heads", "sr_ratios")}
+    for name in ENCODERS:
+        encoder = outline(name) if name.startswith("mit_") else None
+        if not isinstance(encoder, MixTransformer) or shape_of(encoder) != wanted:
+            continue
+        if encoder.decoder_channels == config.get("decoder_hidden_size"):
+            return name
+    raise TissError(f"{path}: a SegFormer of another shape than b0 to b5 cannot be extended")
+
+
+def shape_of(encoder: MixTransformer) -> dict[str, list[int]]:
+    blocks: list[Any] = [list(stage.blocks) for stage in encoder.stages]  # type: ignore[arg-type]
+    reductions = [stage[0].attention.sequence_reduction for stage in blocks]
+    return {
+        "hidden_sizes": [level.channels for level in encoder.pyramid],
+        "depths": [len(stage) for stage in blocks],
+        "num_attention_heads": [stage[0].attention.heads for stage in blocks],
+        "sr_ratios": [1 if one is None else one.sequence_reduction.stride[0] for one in reductions],
+    }
+
+
+def read_size(folder: Path) -> int:
+    """The shorter side that the model was made for, from its preprocessor's file."""
+    path = folder / "preprocessor_config.json"
+    table = read_json(path) if path.is_file() else None
+    size = table.get("size") if isinstance(table, dict) else None
+    if isinstance(size, dict):
+        size = min((value for value in size.values() if isinstance(value, int)), default=None)
+    return size if isinstance(size, int) and 32 <= size <= 2048 else DEFAULT_SIZE
+
+
+def encoder_part(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if name.startswith("segformer.")}
+
+
+def take(tensors: dict[str, Tensor], name: str, folder: Path) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one layer of the decoder."""
+    try:
+        return tensors[f"decode_head.{name}.weight"], tensors[f"decode_head.{name}.bias"]
+    except KeyError as error:
+        raise TissError(f"{folder}: not a whole SegFormer: {error} is missing") from None
+
+
+def load_decoder(model: SegmentationModel, tensors: dict[str, Tensor], folder: Path) -> None:
+    """The decoder's weights; the fusing layer's input is joined coarsest first there, finest first here."""
+    kind = "linear_projections" if "decode_head.linear_projections.0.proj.weight" in tensors else "linear_c"
+    width = model.decoder.channels
+    state: dict[str, Tensor] = {}
+    for level in range(4):
+        weight, bias = take(tensors, f"{kind}.{level}.proj", folder)
+        state |= {f"projections.{level}.weight": weight[:, :, None, None], f"projections.{level}.bias": bias}
+    fuse = tensors.get("decode_head.linear_fuse.weight")
+    if fuse is None or fuse.shape != (width, 4 * width, 1, 1):
+        raise TissError(
+            f"{folder}: not a whole SegFormer: decode_head.linear_fuse.weight is missing or of another shape"
+        )
+    state["fuse.0.weight"] = torch.cat(list(fuse.split(width, dim=1))[::-1], dim=1)
+    for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+        found = tensors.get(f"decode_head.batch_norm.{part}")
+        if found is None:
+            raise TissError(f"{folder}: not a whole SegFormer: decode_head.batch_norm.{part} is missing")
+        state[f"fuse.1.{part}"] = found
+    try:
+        model.decoder.load_state_dict(state)
+    except RuntimeError as error:
+        raise TissError(
+            f"{folder}: its decoder has other shapes than its configuration says: {error}"
+        ) from None
+
+
+@torch.no_grad()
+def fill_head(model: SegmentationModel, rows: Tensor, biases: Tensor, has_background: bool) -> None:
+    """The classifier's rows; without a background, row 0 becomes their mean with a bias to be set."""
+    if not has_background:
+        rows = torch.cat([rows.mean(dim=0, keepdim=True), rows])
+        biases = torch.cat([biases.new_zeros(1), biases])
+    model.head.rows[0].copy_(rows)
+    model.head.biases[0].copy_(biases)
+
+
+@torch.inference_mode()
+def add_background(
+    model: SegmentationModel, pictures: Sequence[Tensor], size: int, device: str, name: str
+) -> None:
+    """Sets the bias of channel 0: p_0 = .01 in the median over all pixels, that is
+    β_0 = log(.01 / .99) − median(z_0 − lse(z_1, …)), since the logistic function keeps the order."""
+    model.to(device)
+    margins, best = [], []
+    for picture in pictures:
+        logits = slide_logits(model, resize(picture[None].to(device), size), window=size)[0]
+        rest = logits[1:]
+        margins.append((logits[0] - rest.logsumexp(dim=0)).flatten().cpu())
+        best.append((logits[0] - rest.amax(dim=0)).flatten().cpu())
+    bias = math.log(PROBABILITY / (1 - PROBABILITY)) - float(torch.cat(margins).median())
+    stay = float((torch.cat(best) + bias <= 0).float().mean())
+    if stay < MUST_STAY:
+        raise TissError(
+            f"{name}: has no background class, and one would change {100 * (1 - stay):.1f} % of its "
+            "predictions on these pictures (more than 1 %): it cannot be extended"
+        )
+    model.head.biases[0][0] = bias
+    model.to("cpu")

@@ -1,0 +1,172 @@
+"""Runs find their table, and seeds their series."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.report.fakes import folder, results
+from tiss.engine.settings import flatten
+from tiss.errors import TissError
+from tiss.files import write_json
+from tiss.report.runs import Value, experiments, find_runs, load_results
+from tiss.report.tables import final_table
+
+
+def test_seeds_form_a_series_and_methods_stay_apart() -> None:
+    runs = [results(method, seed) for method in ("ft", "tiss") for seed in range(3)]
+    (experiment,) = experiments(load_results(runs))
+    assert [(series.label, len(series.results)) for series in experiment.series] == [("FT", 3), ("TISS", 3)]
+    assert experiment.title == "shapes 4-2 overlapped, protocol paper"
+
+
+def test_other_tasks_protocols_and_holdouts_never_share_a_table() -> None:
+    runs = [results(), results(task="6-2"), results(protocol="mib"), results(holdout=0.2)]
+    found = experiments(load_results(runs))
+    assert len(found) == 4
+    assert "20 % of the training set held out" in found[3].title
+
+
+def labels(runs: list[Any]) -> list[str]:
+    (experiment,) = experiments(load_results(runs))
+    found = [series.label for series in experiment.series]
+    assert len(set(found)) == len(found)
+    return found
+
+
+def test_variants_are_told_apart_by_what_is_not_the_methods_default(tmp_path: Path) -> None:
+    changed: list[dict[str, Any]] = [
+        {"tau": 0.1, "signed": True, "cd": 0.01},
+        {"cd": 10.0},
+        {"cd": 2.0},
+        {"tau": 0.1},
+        {"divide": False},
+        {},
+    ]
+    runs = [folder(tmp_path, results("mib+cd", seed), **one) for one in changed for seed in (0, 1)]
+    runs += [folder(tmp_path, results("mib+ct"), ct_when=when) for when in ("base", "always")]
+    assert labels(runs) == [
+        "MiB+cd",
+        "MiB+cd (cd 0.01, signed, tau 0.1)",
+        "MiB+cd (cd 2)",
+        "MiB+cd (cd 10)",
+        "MiB+cd (not divide)",
+        "MiB+cd (tau 0.1)",
+        "MiB+ct",
+        "MiB+ct (ct_when base)",
+    ]
+
+
+def test_a_series_alone_needs_no_distinction(tmp_path: Path) -> None:
+    assert labels([folder(tmp_path, results(), tau=0.1), folder(tmp_path, results("mib"))]) == ["MiB", "TISS"]
+
+
+def test_encoders_are_named_where_they_differ() -> None:
+    assert labels([results(), results(encoder="resnet50")]) == ["TISS (resnet50)", "TISS (vit_demo_patch8)"]
+    assert labels([results(), results("mib", encoder="resnet50")]) == [
+        "MiB (resnet50)",
+        "TISS (vit_demo_patch8)",
+    ]
+    assert labels([results(), results(decoder="deeplabv3")]) == ["TISS (deeplabv3)", "TISS (linear)"]
+    assert labels([results(), results(encoder="resnet50", decoder="deeplabv3")])[0] == "TISS (resnet50)"
+
+
+def trained(root: Path, encoder: str, train: dict[str, Any], **settings: Any) -> Path:
+    """A run folder that says what encoder it has and how it was trained."""
+    path = folder(root, results(encoder=encoder), **settings)
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    config |= {"model": {"encoder": encoder}, "train": train}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_training_that_follows_from_the_encoder_is_not_listed(tmp_path: Path) -> None:
+    one = trained(tmp_path, "vit_demo_patch8", {"lr": 0.001, "clip": 1.0})
+    other = trained(tmp_path, "resnet50", {"lr": 0.01, "optimizer": "sgd"}, tau=0.1)
+    assert labels([one, other]) == ["TISS (resnet50)", "TISS (vit_demo_patch8)"]
+    third = trained(tmp_path, "resnet50", {"lr": 0.02, "optimizer": "sgd"}, tau=0.1)
+    fourth = trained(tmp_path, "resnet50", {"lr": 0.01, "optimizer": "sgd"})
+    assert labels([one, other, third, fourth]) == [
+        "TISS (resnet50)",
+        "TISS (resnet50, tau 0.1, lr 0.01)",
+        "TISS (resnet50, tau 0.1, lr 0.02)",
+        "TISS (vit_demo_patch8)",
+    ]
+
+
+def test_labels_stay_unique_without_settings_and_for_unknown_methods(tmp_path: Path) -> None:
+    assert labels([folder(tmp_path, results(), tau=1.0), results()]) == ["TISS", "TISS (settings not kept)"]
+    runs = [folder(tmp_path, results("mine"), strength=strength) for strength in (2, 1)]
+    assert labels(runs) == ["mine (strength 1)", "mine (strength 2)"]
+
+
+def test_an_unfinished_run_is_no_seed_of_a_finished_one() -> None:
+    short = results(seed=1)
+    short |= {"finished": False, "steps": short["steps"][:2]}
+    (experiment,) = experiments(load_results([results(), short]))
+    assert [series.label for series in experiment.series] == ["TISS", "TISS (step 1 of 2)"]
+    assert not experiment.series[1].at_once
+
+
+def test_methods_stand_in_their_usual_order_and_the_upper_bound_last() -> None:
+    runs = [results(method) for method in ("offline", "tiss", "mine", "mib", "ft")]
+    (experiment,) = experiments(load_results(runs))
+    assert [series.method for series in experiment.series] == ["ft", "mib", "tiss", "mine", "offline"]
+
+
+def test_values_over_seeds() -> None:
+    assert Value.of([None]) is None
+    assert str(Value.of([50.0])) == "50.0"
+    assert str(Value.of([50.0, 52.0])) == "51.0 ± 1.4"
+
+
+def test_forgetting_of_the_first_classes() -> None:
+    (experiment,) = experiments(load_results([results("ft"), results("tiss"), results("offline")]))
+    forgets, keeps, offline = (series.mean_forgetting() for series in experiment.series)
+    assert forgets is not None
+    assert keeps is not None
+    assert forgets.mean > 60 > 20 > keeps.mean
+    assert offline is None
+    assert experiment.series[2].at_once
+
+
+def test_folders_are_found_inside_a_grid(tmp_path: Path) -> None:
+    runs = [folder(tmp_path, results(seed=seed)) for seed in (0, 1)]
+    (tmp_path / "bases").mkdir()
+    assert find_runs([tmp_path]) == sorted(runs)
+    assert find_runs([runs[0], tmp_path]) == runs
+    with pytest.raises(TissError, match="is no run folder and holds none"):
+        find_runs([tmp_path / "bases"])
+
+
+def test_grids_within_a_folder_of_runs_are_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "grid" / "bases").mkdir(parents=True)
+    alone, within = folder(tmp_path, results(seed=0)), folder(tmp_path / "grid", results(seed=1))
+    folder(tmp_path / "grid" / "bases", results(seed=2))
+    assert find_runs([tmp_path]) == [alone, within]
+    assert find_runs([tmp_path / "grid"]) == [within]  # a shared first step is no run
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TissError, match=r"no results\.json"):
+        load_results([tmp_path])
+    write_json(tmp_path / "results.json", {"format": 2})
+    with pytest.raises(TissError, match="format 1"):
+        load_results([tmp_path])
+    write_json(tmp_path / "results.json", results() | {"steps": []})
+    with pytest.raises(TissError, match="no step is finished"):
+        load_results([tmp_path])
+
+
+def test_flatten() -> None:
+    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
+
+
+def test_a_run_done_twice_counts_once() -> None:
+    (experiment,) = experiments(load_results([results("mib", seed) for seed in (0, 1, 0)]))
+    assert [result.values["seed"] for result in experiment.series[0].results] == [0, 1]
+    assert experiment.repeats == 1
+    assert "Left out: 1 run has the settings and the seed of another." in final_table(experiment).notes

@@ -1,0 +1,127 @@
+"""A SegFormer of transformers: the same logits here, a background where it had none, and then a new class."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.user.story import QUICK
+from tests.user.test_learning import refused
+from tiss.cli.main import main
+from tiss.errors import TissError
+from tiss.evaluation.evaluate import slide_logits
+from tiss.models import SegmentationModel
+from tiss.models.timm_encoder import declare_torchvision_operators
+from tiss.user.segformer import from_segformer
+
+PICTURES = [
+    torch.randint(0, 256, (3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(i))
+    for i in range(3)
+]
+
+
+def make(folder: Path, names: list[str], spread: float = 1.0) -> Any:
+    """A tiny random SegFormer saved by transformers."""
+    transformers = pytest.importorskip("transformers")
+    if torch.version.cuda is None:
+        declare_torchvision_operators()
+    configuration = transformers.SegformerConfig(
+        hidden_sizes=[4, 4, 8, 8],
+        depths=[1, 1, 1, 2],
+        num_attention_heads=[1, 1, 2, 2],
+        decoder_hidden_size=8,
+        id2label=dict(enumerate(names)),
+    )
+    torch.manual_seed(0)
+    model = transformers.SegformerForSemanticSegmentation(configuration).eval()
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, std=spread if "classifier" in name else 0.3)
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(
+            {"size": {"height": 64, "width": 64}, "image_mean": [0.4, 0.4, 0.4], "image_std": [0.2, 0.3, 0.2]}
+        )
+    )
+    return model
+
+
+def theirs(model: Any, picture: torch.Tensor) -> torch.Tensor:
+    mean, std = torch.tensor([0.4, 0.4, 0.4]).view(3, 1, 1), torch.tensor([0.2, 0.3, 0.2]).view(3, 1, 1)
+    with torch.inference_mode():
+        return model(((picture / 255 - mean) / std)[None]).logits
+
+
+def test_logits_equal_those_of_transformers_and_background_goes_first(tmp_path: Path) -> None:
+    reference = make(tmp_path, ["road", "Background", "car"])
+    model = from_segformer(tmp_path, PICTURES, device="cpu")
+    assert model.classes == ["background", "road", "car"]
+    expected = theirs(reference, PICTURES[0])[:, [1, 0, 2]]
+    torch.testing.assert_close(model(PICTURES[0][None]).logits, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_added_background_has_the_median_probability_and_changes_nothing_else(tmp_path: Path) -> None:
+    reference = make(tmp_path, ["road", "car", "sky"], spread=3.0)
+    model = from_segformer(tmp_path, PICTURES, device="cpu")
+    assert model.classes == ["background", "road", "car", "sky"]
+    with torch.inference_mode():
+        pixels = torch.cat([slide_logits(model, picture[None], 64)[0].flatten(1) for picture in PICTURES], 1)
+    probability = pixels.softmax(dim=0)[0].median()
+    assert math.isclose(float(probability), 0.01, rel_tol=1e-3)
+    rows = reference.decode_head.classifier.weight[:, :, 0, 0]
+    torch.testing.assert_close(model.head.rows[0][0], rows.mean(dim=0))
+    assert (pixels.argmax(dim=0) > 0).float().mean() >= 0.99
+    old = theirs(reference, PICTURES[0])
+    torch.testing.assert_close(model(PICTURES[0][None]).logits[:, 1:], old, atol=1e-4, rtol=1e-4)
+
+
+def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> None:
+    """Rows that cancel: their mean is flat, while the classes' own logits swing from pixel to pixel."""
+    model = make(tmp_path, ["road", "car"], spread=1000.0)
+    with torch.no_grad():
+        model.decode_head.classifier.weight[1] = -model.decode_head.classifier.weight[0]
+        model.decode_head.classifier.bias.zero_()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(TissError, match="no background class"):
+        from_segformer(tmp_path, PICTURES, device="cpu")
+
+
+def test_extend(story: Path, tmp_path: Path) -> None:
+    make(tmp_path / "segformer", ["road", "car", "sky"], spread=3.0)
+    command = ["extend", str(tmp_path / "segformer"), "--data", str(story / "tonight"), "--classes", "star"]
+    assert main([*command, "--out", str(tmp_path / "out"), *QUICK[2:], "--epochs", "1"]) == 0
+    model = SegmentationModel.from_pretrained(tmp_path / "out")
+    assert model.classes == ["background", "road", "car", "sky", "star"]
+    assert model.record["history"][0]["method"] == "mib"
+    assert model.record["parent"]["path"] == "../segformer"
+
+
+def test_another_shape_or_a_missing_part_is_one_line(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "s", ["road", "car"])
+    path = tmp_path / "s" / "config.json"
+    config = json.loads(path.read_text())
+    command = [
+        "extend",
+        str(tmp_path / "s"),
+        "--data",
+        str(story / "tonight"),
+        "--classes",
+        "star",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    path.write_text(json.dumps(config | {"depths": [3, 1, 1, 1]}))
+    assert "another shape" in refused(command, capsys)
+    path.write_text(json.dumps(config | {"id2label": {"0": "road", "5": "car"}}))
+    assert "id2label" in refused(command, capsys)
+    path.write_text(json.dumps(config | {"id2label": {"0": "road", "1": "car", "2": "sky"}}))
+    assert "one row for each" in refused(command, capsys)
+    assert "transformers' format" in refused(
+        ["predict", str(tmp_path / "s"), str(story / "tonight" / "images")], capsys
+    )
