@@ -1,6 +1,8 @@
 # make demo | test | test-all | lint: each makes .venv first, installs through constraints.txt, nothing else needed.
-# test-all: the long tests, on top of those of make test. test-lowest: the tests of make test with the lowest versions
-# that pyproject.toml allows. audit: known weaknesses of what is installed; needs the network. build: sdist and wheel.
+# test-all: the long tests, on top of those of make test; TISS_STRESS=20 makes those of tests/stress twenty times longer.
+# test-lowest: the tests of make test with the lowest versions that pyproject.toml allows. mutants: how many small
+# changes of the source the tests notice, in hours. audit: known weaknesses of what is installed; needs the network.
+# build: sdist and wheel.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -8,7 +10,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 LOWEST = $(VENV)-lowest
 
-.PHONY: demo test test-all test-lowest lint audit build clean
+.PHONY: demo test test-all test-lowest mutants lint audit build clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +39,9 @@ test-lowest:
 	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt torch==2.13.0
 	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt -e '.[test]'
 	$(LOWEST)/bin/python -m pytest -n auto --dist loadfile -m "not slow and not gpu"
+
+mutants: $(VENV)/.tested
+	$(BIN)/python -m tools.mutants
 
 audit: $(VENV)/.installed
 	$(INSTALL) pip-audit

@@ -2,12 +2,12 @@
 # tiss on two nodes of four GPUs each. Submit it with:  sbatch examples/slurm.sh
 #SBATCH --job-name=tiss-voc-15-1
 #SBATCH --nodes=2
-#SBATCH --ntasks-per-node=1        # one launcher a node; it starts a process for every GPU
+#SBATCH --ntasks-per-node=1        # one launcher per node; it starts a process for every GPU
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=32
 #SBATCH --time=04:00:00
 #SBATCH --signal=TERM@120          # two minutes before the end; the last checkpoint is whole at any moment
-#SBATCH --requeue                  # started again, the job goes on: see --resume below
+#SBATCH --requeue                  # a job that is started again resumes: see --resume below
 #SBATCH --open-mode=append
 
 set -euo pipefail

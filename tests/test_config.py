@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, is_dataclass
+
 import pytest
 
-from tiss.config import DataConfig, RunConfig, TrainConfig, convert, from_mapping, to_mapping
+from tiss.config import DataConfig, RunConfig, TrainConfig, convert, from_mapping, setting, to_mapping
 from tiss.errors import TissError
 
 
@@ -57,14 +59,19 @@ def test_text_becomes_the_type(text, hint, value):
 
 
 def test_every_setting_has_help():
-    from dataclasses import fields
-
+    sections = {field.name for field in fields(RunConfig) if is_dataclass(field.default_factory)}
+    assert sections == {"data", "protocol", "model", "train", "eval"}
     for section in (RunConfig, DataConfig, TrainConfig):
         for field in fields(section):
-            assert field.metadata.get("help") or field.name in (
-                "data",
-                "protocol",
-                "model",
-                "train",
-                "eval",
-            ), field
+            assert field.metadata.get("help") or field.name in sections, field
+
+
+def test_an_old_key_works_and_says_so(capsys: pytest.CaptureFixture[str]):
+    @dataclass(frozen=True)
+    class Section:
+        gallery: int = setting(4, "how many", aliases=("pictures",))
+
+    assert from_mapping(Section, {"pictures": 7}, "report") == Section(7)
+    assert "pictures is now called report.gallery" in capsys.readouterr().err
+    with pytest.raises(TissError, match="did you mean 'gallery'"):
+        from_mapping(Section, {"galery": 7})

@@ -51,11 +51,13 @@ CHECK = """
 import sys
 from pathlib import Path
 from tests.methods.tester import check_method
+from tests.models.tester import check_architecture
 from tiss.cli.main import main
 from tiss.models.encoder import ENCODERS
 
 folder = Path(sys.argv[1])
 check_method("selftrain", folder, "convmixer_tiny")
+check_architecture("convmixer_tiny", None, folder / "model")
 main(["methods"])
 print("convmixer_tiny" in ENCODERS)
 """

@@ -25,7 +25,7 @@ from PIL import Image
 
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.errors import TissError
-from tiss.files import clean_strays, make_folder, read_bytes, read_json, write_bytes, write_json
+from tiss.files import make_folder, read_bytes, read_json, recover, write_bytes, write_json
 
 MASKS = ("SegmentationClassAug", "SegmentationClass")
 LISTS = ("*.txt", "Segmentation*/*.txt")  # under ImageSets
@@ -154,7 +154,7 @@ def prepare(source: Path, target: Path, side: int) -> None:
     if note.exists() and read_json(note) != {"side": side}:
         raise TissError(f"{target}: made with another --side ({note}); give another folder, or remove it")
     make_folder(target)
-    clean_strays(target)
+    recover(target)
     for name in ("JPEGImages", *(name for name in MASKS if (source / name).is_dir())):
         make_folder(target / name)
     write_json(note, {"side": side})

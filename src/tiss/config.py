@@ -1,16 +1,17 @@
-"""The configuration: nested dataclasses whose fields are at once flags, YAML keys and Python arguments.
+"""The configuration: nested dataclasses whose fields are flags, YAML keys and Python arguments at once.
 
-A section that has a `name` field can be given by that name alone: `--data voc --data.root DIR` and
-`data: {name: voc, root: DIR}` are the same, and so is `data: voc` where nothing else is set. `None` always
-means "what the recipe, the data set or the encoder says"; the run folder records the resolved value.
+A section with a field `name` can be given by that name alone: `--data voc --data.root DIR` and
+`data: {name: voc, root: DIR}` are the same, and so is `data: voc` where nothing else is set. `None` always means
+"what the recipe, the data set or the encoder says"; the run folder records the resolved value.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -19,47 +20,59 @@ from tiss.errors import TissError, suggest
 C = TypeVar("C")
 
 
-def setting(default: Any, text: str) -> Any:
-    """A dataclass field with its help beside it."""
+REQUIRED = dataclasses.MISSING  # the default of a setting that must be given
+
+
+def setting(
+    default: Any, help: str, *, sets: str = "", aliases: Sequence[str] = (), positional: bool = False
+) -> Any:
+    """A dataclass field with its help beside it.
+
+    Args:
+        sets: for a flag of a command, the settings of a run that it sets under another name ("train.lr train.step_lr"):
+            errors that name one of them get the flag's name.
+        aliases: names of an earlier version; they still work, with a warning.
+        positional: for a flag of a command, that it is given without its name.
+    """
+    about = {"help": help, "sets": tuple(sets.split()), "aliases": tuple(aliases), "positional": positional}
     if isinstance(default, (list, dict)):
-        return field(default_factory=lambda: type(default)(default), metadata={"help": text})
-    return field(default=default, metadata={"help": text})
+        return field(default_factory=lambda: type(default)(default), metadata=about)
+    return field(default=default, metadata=about)
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """One line for whoever still uses an old name."""
+    print(f"tiss: {old} is now called {new}; the old name will be removed in 0.3", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which pictures, and how they are cut for training."""
+    """The data set, and how images are cropped and augmented for training."""
 
-    name: str = setting(
-        "shapes", "data set: shapes, voc, ade20k, cityscapes, folder, or one added by a plug-in"
-    )
+    name: str = setting("shapes", "shapes, voc, ade20k, cityscapes, folder, or a plug-in's data set")
     root: str | None = setting(None, "folder that holds the data set (shapes needs none)")
-    resize: int | None = setting(
-        None, "bring the shorter side to this many pixels before scaling (None: leave it)"
-    )
-    crop: int | None = setting(
-        None, "side of the square training crop and of the test image (None: the data's own)"
-    )
-    scale: tuple[float, float] | None = setting(None, "random scale in training, low and high (None: .5 2)")
-    flip: bool = setting(True, "flip pictures at random")
-    photometric: bool = setting(False, "distort brightness, contrast, saturation and hue at random")
+    resize: int | None = setting(None, "resize the shorter side to this before the random scale (None: no)")
+    crop: int | None = setting(None, "side of the training crop and of the test image (None: the data's)")
+    scale: tuple[float, float] | None = setting(None, "range of the random scale in training (None: 0.5 2)")
+    flip: bool = setting(True, "flip training images at random")
+    photometric: bool = setting(False, "change brightness, contrast, saturation and hue at random")
     on_error: Literal["stop", "skip"] = setting(
-        "stop", "a picture that cannot be read: stop the run, or skip and count it"
+        "stop", "an unreadable image: stop the run, or skip and count it"
     )
 
 
 @dataclass(frozen=True)
 class ProtocolConfig:
-    """A published way to make labels and averages; each part can be set by itself."""
+    """A published protocol of labels and averages; each part can be set by itself."""
 
     name: str = setting("paper", "published variant: paper, mib or plop")
     border: Literal["ignore", "background"] | None = setting(None, "void border in training")
-    unseen: Literal["background", "ignore"] | None = setting(None, "classes not seen yet, in the test")
+    unseen: Literal["background", "ignore"] | None = setting(None, "future classes in the test")
     test_images: Literal["all", "seen"] | None = setting(
-        None, "test images at a step: all, or those with a seen class"
+        None, "test on all images, or on those with a seen class"
     )
     other: Literal["background", "ignore"] | None = setting(
-        None, "label 0 in the test, where it is no real class (ADE20K)"
+        None, "label 0 in the test, if it is no class (ADE20K)"
     )
 
 
@@ -68,18 +81,16 @@ class ModelConfig:
     """Encoder, decoder and where the weights come from."""
 
     encoder: str | None = setting(None, "encoder's name, see `tiss encoders` (None: the data set's default)")
-    decoder: str | None = setting(
-        None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's own)"
-    )
+    decoder: str | None = setting(None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's)")
     pretrained: str | None = setting(None, "local file, folder or hub name with pretrained encoder weights")
-    image_size: int | None = setting(None, "image side for which positions are laid out (None: the crop)")
-    drop_path: float = setting(0.0, "stochastic depth of the encoder")
+    image_size: int | None = setting(None, "image size of the position embedding (None: the crop)")
+    drop_path: float = setting(0.0, "stochastic depth rate of the encoder")
     allow_pickle: bool = setting(False, "also read .pth files (weights only); safetensors need no such trust")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Optimiser, schedule and machine."""
+    """Optimizer, schedule and machine."""
 
     recipe: Literal["paper", "tuned", "demo"] | None = setting(
         None,
@@ -87,35 +98,34 @@ class TrainConfig:
     )
     epochs: int | None = setting(None, "epochs of step 0")
     step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")
-    batch: int | None = setting(None, "images a step of the optimiser, over all processes")
+    batch: int | None = setting(None, "images per optimizer step, over all processes")
     accumulate: int = setting(1, "split each batch into this many parts to save memory")
-    optimizer: Literal["sgd", "adamw"] | None = setting(None, "optimiser")
+    optimizer: Literal["sgd", "adamw"] | None = setting(None, "optimizer")
     lr: float | None = setting(None, "learning rate of step 0")
     step_lr: float | None = setting(None, "learning rate of every later step")
-    encoder_lr: float | None = setting(None, "factor on the encoder's learning rate")
+    encoder_lr: float | None = setting(None, "factor of the encoder's learning rate")
     weight_decay: float | None = setting(None, "weight decay")
     momentum: float = setting(0.9, "momentum of SGD")
     power: float = setting(0.9, "power of the polynomial decay")
-    warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step")
+    warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step's")
     clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
     device: str = setting("auto", "auto, cpu, cuda or mps")
     loader: Literal["auto", "workers", "memory"] = setting(
-        "auto", "memory: the decoded data set stays in memory"
+        "auto", "workers: loader processes; memory: keep all decoded images in memory"
     )
     workers: int | None = setting(None, "loader processes (None: by the machine)")
     fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
     compile: Literal["auto", "on", "off"] = setting(
-        "auto", "compile the model (auto: transformers on a GPU; on: also what takes long to compile)"
+        "auto", "torch.compile (auto: transformers on a GPU; on: all models)"
     )
     checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
-    shard: bool = setting(
-        False, "spread weights, gradients and optimiser state over the processes (FSDP; for large encoders)"
-    )
-    deterministic: bool = setting(False, "the same weights twice on a GPU, or an error; slower")
+    shard: bool = setting(False, "FSDP: shard weights, gradients and optimizer state over the processes")
+    deterministic: bool = setting(False, "bitwise reproducible on a GPU, or an error; slower")
     save_every: int = setting(500, "iterations between checkpoints within a step")
     log_every: int = setting(20, "iterations between lines of metrics.jsonl")
     tracker: str | None = setting(None, "tensorboard, wandb, mlflow, … through accelerate")
+    timeout: float = setting(30.0, "minutes that a process waits for the others before the run ends")
 
 
 @dataclass(frozen=True)
@@ -123,37 +133,37 @@ class EvalConfig:
     """How a step is tested."""
 
     mode: Literal["crop", "slide"] = setting(
-        "crop", "crop: shorter side resized, centre crop, as published; slide: whole image"
+        "crop", "crop: resized and centre-cropped, as published; slide: whole image"
     )
-    batch: int = setting(16, "images a batch")
+    batch: int = setting(16, "images per batch")
     size: int | None = setting(None, "shorter side and window (None: the training crop)")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One experiment, whole."""
+    """One experiment."""
 
     data: DataConfig = field(default_factory=DataConfig)
     task: str | list | None = setting(
-        None, "a-b (a classes, then b at a time) or groups: 'cat,dog/person/tv' (None: the data's)"
+        None, "a-b (a classes, then b per step) or groups: 'cat,dog/person' (None: the data's)"
     )
     setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     order: str | list | None = setting(
-        None, "order of the classes: names or numbers with commas, or 'random:SEED'"
+        None, "order of the classes: names or numbers with commas, or random:SEED"
     )
     lists: str | None = setting(
-        None, "folder with train-K.npy or train-K.txt, one list a step (ADE20K's published split)"
+        None, "folder with train-K.npy or train-K.txt, one list per step (ADE20K's published split)"
     )
     holdout: float = setting(
-        0.0, "share of the training ids kept out of every step and scored instead of the test set"
+        0.0, "share of the training images to hold out and score instead of the test set"
     )
     method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     seed: int = setting(0, "seed of every random choice")
-    base: str | None = setting(None, "run or step-0 folder whose first step is taken over instead of trained")
+    base: str | None = setting(None, "run or step-0 folder whose first step is reused instead of trained")
     out: str | None = setting(None, "run folder (None: runs/<data>-<task>-<setup>-<method>-seed<seed>)")
 
 
@@ -192,13 +202,17 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C
     """Builds `cls` from plain dictionaries; unknown keys and wrong types are errors that name the key."""
     if not isinstance(mapping, Mapping):
         raise TissError(f"{where or 'configuration'}: expected key: value pairs, found {mapping!r}")
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    known = {name: f.name for f in fields for name in (*f.metadata.get("aliases", ()), f.name)}
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
-    for key, value in mapping.items():
-        path = f"{where}.{key}" if where else str(key)
-        if key not in known:
-            raise TissError(suggest(str(key), known, f"key in {where}" if where else "key"))
+    for given, value in mapping.items():
+        if given not in known:
+            raise TissError(suggest(str(given), known.values(), f"key in {where}" if where else "key"))
+        key = known[given]
+        path = f"{where}.{key}" if where else key
+        if key != given:
+            warn_renamed(str(given), path)
         hint = hints[key]
         if dataclasses.is_dataclass(hint):
             if isinstance(value, str):
@@ -210,7 +224,7 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value`, from YAML or from a flag's text, as the type `hint`; else an error that names the flag."""
+    """`value`, from YAML or from a flag's text, as the type `hint`; else an error that names the setting."""
     if hint is Any:
         return value
     options = _options(hint)
@@ -280,7 +294,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def describe_type(hint: Any) -> str:
-    """A type in a user's words: 'one of on, off', 'a whole number'."""
+    """A type in plain words: 'one of on, off', 'a whole number'."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "a name"}
     parts = []
     for option in _options(hint):
@@ -289,7 +303,7 @@ def describe_type(hint: Any) -> str:
         if typing.get_origin(option) is Literal:
             parts.append("one of " + ", ".join(map(str, typing.get_args(option))))
         elif typing.get_origin(option) in (tuple, list):
-            parts.append("numbers with a comma")
+            parts.append("numbers separated by commas")
         else:
             parts.append(words.get(option, getattr(option, "__name__", str(option))))
     return " or ".join(parts)

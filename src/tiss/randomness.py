@@ -1,7 +1,7 @@
-"""Every random choice of a run is a pure function of where it is made.
+"""Every random choice of a run is a pure function of its place in the run.
 
-The order of samples and each augmentation depend on (seed, step, epoch, position in the global order) and on
-nothing else, so the number of workers, ranks and resumed parts of a run cannot change them.
+The order of samples and each augmentation depend only on (seed, step, epoch, position in the global order), so the
+number of workers and ranks and a resume cannot change them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def stream(*key: int | str) -> np.random.Generator:
 
 
 def seed_of(*key: int | str) -> int:
-    """64 bits that follow from `key` (the same in every process, unlike `hash`)."""
+    """64 bits computed from `key` (the same in every process, unlike `hash`)."""
     text = "\x1f".join(str(part) for part in key)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 

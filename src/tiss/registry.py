@@ -1,4 +1,4 @@
-"""Named things that can be added from outside: one decorator here, one entry point there."""
+"""Named objects that third parties can add: a decorator here, an entry point there."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Registry(Generic[T]):
     """Maps plain names to objects. Names are keys and are never parsed.
 
     Built-in entries come from the modules in `modules`, imported on first use ("package.*" is all of a package, so
-    that a new file there needs no line elsewhere); third parties add theirs through
-    the entry-point group `tiss.<plural>`, whose modules register on import.
+    that a new file there needs no line elsewhere). Third parties add theirs through the entry-point group
+    `tiss.<plural>`, whose modules register on import.
     """
 
     def __init__(self, what: str, plural: str, modules: tuple[str, ...] = ()) -> None:
@@ -53,7 +53,7 @@ class Registry(Generic[T]):
         for point in entry_points(group=f"tiss.{self.plural}"):
             try:
                 loaded = point.load()
-            except Exception as error:  # whatever a stranger's module may raise
+            except Exception as error:  # a third party's module may raise anything
                 raise TissError(
                     f"plug-in {point.value} (entry point {point.name!r} in tiss.{self.plural}) cannot be loaded: "
                     f"{type(error).__name__}: {error}; repair or uninstall it"
@@ -70,7 +70,7 @@ class Registry(Generic[T]):
         return iter(sorted(self._entries))
 
     def get(self, name: str) -> T:
-        """The entry called `name`; an unknown name suggests the nearest."""
+        """The entry called `name`; the error for an unknown name suggests the nearest."""
         self._load()
         if name not in self._entries:
             raise TissError(suggest(name, self._entries, self.what))

@@ -26,19 +26,17 @@ def page(story: Path) -> Iterator[Browser]:
     if not REQUIRED:
         pytest.importorskip("gradio")
     from tiss.app.server import Place, serve
-    from tiss.app.stations import open_stations
+    from tiss.app.steps import open_steps
 
     place = Place(port=free_port())
-    stop = serve(
-        open_stations(str(story / "third"), "cpu"), story / "third", place, lambda _: None, wait=False
-    )
+    stop = serve(open_steps(str(story / "third"), "cpu"), story / "third", place, lambda _: None, wait=False)
     try:
         assert PROGRAM is not None
         with open_browser(PROGRAM) as browser:
             browser.go(f"http://127.0.0.1:{place.port}")
-            browser.wait("document.querySelector('#picture input[type=file]') !== null")
-            browser.upload("#picture input[type=file]", sorted((story / "tomorrow" / "images").iterdir())[0])
-            browser.wait("document.querySelector('#now img.shown')?.complete")
+            browser.wait("document.querySelector('#image input[type=file]') !== null")
+            browser.upload("#image input[type=file]", sorted((story / "tomorrow" / "images").iterdir())[0])
+            browser.wait("document.querySelector('#now .shown img')?.complete")
             yield browser
     finally:
         stop()
@@ -63,13 +61,13 @@ def slide(page: Browser, step: int) -> None:
 
 def test_upload_is_segmented(page: Browser) -> None:
     assert caption(page) == "step 2: + moon"
-    source = page.evaluate("document.querySelector('#now img.shown').src")
+    source = page.evaluate("document.querySelector('#now .shown img').src")
     assert source.startswith("data:image/png")
 
 
 def test_pointer_names_the_class(page: Browser) -> None:
-    page.wait("document.querySelector('#now img.index').naturalWidth > 0")
-    place = page.evaluate("(() => { const r = document.querySelector('#now img.shown').getBoundingClientRect();"
+    page.wait("document.querySelector('#now .index img').naturalWidth > 0")
+    place = page.evaluate("(() => { const r = document.querySelector('#now .shown img').getBoundingClientRect();"
                           " return [r.left + r.width / 2, r.top + r.height / 2]; })()")  # fmt: skip
     page.move(place[0] - 3, place[1])
     page.move(*place)
@@ -97,18 +95,18 @@ def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, 
 
 
 def test_classes_can_be_hidden(page: Browser) -> None:
-    before = page.evaluate("document.querySelector('#now img.shown').src")
+    before = page.evaluate("document.querySelector('#now .shown img').src")
     for _ in range(2):  # off, then on again
         page.evaluate(
             "document.querySelectorAll('#classes input[type=checkbox]').forEach(box => box.click())"
         )
-        changed = f"document.querySelector('#now img.shown').src !== {before!r}"
+        changed = f"document.querySelector('#now .shown img').src !== {before!r}"
         if _ == 0:
-            legend = page.evaluate("document.querySelectorAll('#now .tiss-legend li').length")
+            legend = page.evaluate("document.querySelectorAll('#now .legend .chip').length")
             if legend > 1:
                 page.wait(changed)
         else:
-            page.wait(f"document.querySelector('#now img.shown').src === {before!r}")
+            page.wait(f"document.querySelector('#now .shown img').src === {before!r}")
 
 
 def test_tab_with_curves_and_table(page: Browser) -> None:

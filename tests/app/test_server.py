@@ -19,11 +19,11 @@ import pytest
 from PIL import Image
 
 from tests.report import fakes
-from tests.user.test_learning import refused
+from tests.user.story import refused
 from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
-from tiss.app.stations import open_stations
-from tiss.app.view import history_html, run_html, view
+from tiss.app.steps import open_steps
+from tiss.app.view import image_html, run_html, steps_html
 from tiss.errors import TissError
 
 
@@ -56,15 +56,15 @@ def test_only_loopback_goes_without_a_password(address: str, open_: bool) -> Non
         check_place(Place(address, free_port(), password="long enough"))
 
 
-def test_stations_follow_the_parents(story: Path) -> None:
-    stations = open_stations(str(story / "third"), "cpu")
-    assert [stations.title(step) for step in range(3)] == [
+def test_steps_follow_the_parents(story: Path) -> None:
+    steps = open_steps(str(story / "third"), "cpu")
+    assert [steps.title(step) for step in range(3)] == [
         "step 0: + disc, square",
         "step 1: + star",
         "step 2: + moon",
     ]
     altered = story / "third"
-    assert len(open_stations(str(altered), "cpu")) == 3
+    assert len(open_steps(str(altered), "cpu")) == 3
 
 
 def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +74,11 @@ def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch
     monkeypatch.setattr(server, "LONGEST", 30)
     assert read_upload(str(path)).shape == (3, 20, 30)
     monkeypatch.setattr(server, "MOST_PIXELS", 100)
-    with pytest.raises(TissError, match=r"^the picture: 60 × 40 pixels are more") as error:
+    with pytest.raises(TissError, match=r"^the image: 60 × 40 pixels are more") as error:
         read_upload(str(path))
     assert str(tmp_path) not in str(error.value)
     (tmp_path / "fake.png").write_text("<svg onload=alert(1)>")
-    with pytest.raises(TissError, match=r"^the picture: not a readable image"):
+    with pytest.raises(TissError, match=r"^the image: not a readable image"):
         read_upload(str(tmp_path / "fake.png"))
     monkeypatch.setattr(server, "MOST_BYTES", 10)
     with pytest.raises(TissError, match="more than 0 MB"):
@@ -87,15 +87,19 @@ def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch
 
 def test_names_cannot_break_out_of_the_page() -> None:
     evil = '"><script>alert(1)</script>'
-    html = view(evil, np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8), ["background", evil], [evil])
+    html = image_html(
+        evil, np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8), ["background", evil], [evil]
+    )
     assert "<script" not in html
-    assert "<script" not in history_html({"history": [{"step": 0, "classes": [evil], "method": evil}]})
+    record = {"history": [{"step": 0, "classes": [evil], "method": evil}]}
+    reports = [{evil: {"after": 1.0, "area_before": 2.0, "area_after": 1.0}}, {evil: {}}]
+    assert "<script" not in steps_html(["background", evil], record, reports)
 
 
 def test_hidden_classes_are_not_drawn() -> None:
     image, mask = np.full((4, 4, 3), 90, np.uint8), np.ones((4, 4), np.uint8)
-    drawn, plain = (view("t", image, mask, ["background", "disc"], shown) for shown in (["disc"], []))
-    assert re.findall(r'class="shown"[^>]*', drawn) != re.findall(r'class="shown"[^>]*', plain)
+    drawn, plain = (image_html("t", image, mask, ["background", "disc"], shown) for shown in (["disc"], []))
+    assert re.findall(r'class="shown">[^>]*', drawn) != re.findall(r'class="shown">[^>]*', plain)
 
 
 @pytest.fixture
@@ -155,12 +159,30 @@ def test_password_guards_everything_and_answers_name_no_folder(
 def test_a_run_has_its_curves_and_tables(story: Path, tmp_path: Path) -> None:
     run = fakes.folder(tmp_path, fakes.results("mib"))
     for step, name in enumerate(("first", "second", "third")):
-        shutil.copytree(story / name, run / f"step-{step}", dirs_exist_ok=True)
-    stations = open_stations(str(run), "cpu")
-    assert len(stations) == 3
-    html = run_html(run)
-    assert html is not None
+        ignore = shutil.ignore_patterns(
+            "confusion*"
+        )  # that of a step of the fake run would have other classes
+        shutil.copytree(story / name, run / f"step-{step}", dirs_exist_ok=True, ignore=ignore)
+    steps = open_steps(str(run), "cpu")
+    assert len(steps) == 3
+    html = run_html(run, steps)
     assert "<svg" in html
     assert "<table" in html
     assert str(tmp_path) not in html
-    assert run_html(story / "third") is None
+
+
+def test_a_model_has_every_class_step_by_step(story: Path) -> None:
+    html = run_html(story / "third", open_steps(str(story / "third"), "cpu"))
+    rows = re.findall(r'scope="row">disc</th>(.*?)</tr>', html, re.DOTALL)
+    scores, areas = ([cell for _, cell in re.findall(r"<td( [^>]*)?>(.*?)</td>", row)] for row in rows)
+    assert len(scores) == len(areas) == 3
+    assert scores[1] == "–", "no labels of disc in the second step"
+    assert re.fullmatch(r"[\d.]+ \([+-][\d.]+\)", scores[2])
+    assert "→" in areas[1], "what disc covers is known without labels"
+    assert "<svg" in html
+
+
+def test_a_class_that_shrinks_is_red() -> None:
+    reports = [{"disc": {"after": 60.0}}, {"disc": {"area_before": 9.0, "area_after": 2.0}}]
+    html = steps_html(["background", "disc"], {"history": [{"step": 0}, {"step": 1}]}, reports)
+    assert re.search(r'class="worse">9\.0 → 2\.0<', html)

@@ -26,16 +26,16 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_verify_good_data(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "folder", "--root", str(root)]) == 0
     text = capsys.readouterr().out
-    assert "train     3 images, 12×8 to 12×8 pixels, labels 0 to 2, 11.11 % ignored, no faults" in text
+    assert "train     3 images, 12×8 to 12×8 pixels, labels 0 to 2, 11.11 % ignored, faults: none" in text
     assert "1-1   overlapped     0       2" in text
     assert "Nothing is published of these lists." in text
 
 
-def test_a_folder_needs_no_test_pictures_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("images", "masks"):
         shutil.rmtree(root / kind / "test")
     assert main(["verify", "folder", "--root", str(root)]) == 0
-    assert "no images/test: tiss train and extend keep some pictures for it" in capsys.readouterr().out
+    assert "no images/test" in capsys.readouterr().out
     shutil.rmtree(root / "masks" / "train")
     assert main(["verify", "folder", "--root", str(root)]) == 1
 
@@ -46,7 +46,7 @@ def test_verify_lists_every_fault(root: Path, capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     faults = [line for line in text.splitlines() if line.startswith("fault: ")]
     assert len(faults) == len(FAULTS)
-    assert f"{len(FAULTS)} faults" in text
+    assert f"faults: {len(FAULTS)}" in text
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
@@ -64,19 +64,23 @@ def test_verify_compares_with_published_lists(
 
 
 def test_mistakes_are_one_line(root: Path) -> None:
-    for words in (["verify"], ["verify", "folder", "--rot", "x"], ["dance"], []):
-        with pytest.raises(TissError, match="--help") as caught:
+    for words, expected in (
+        (["verify"], "DATA missing"),
+        (["verify", "folder", "--rot", "x"], "--root"),
+        (["dance"], "choose one of"),
+        (["verify", "foldr", "--root", str(root)], "did you mean 'folder'"),
+        (["verify", "voc", "--root", str(root)], "--root .*JPEGImages"),
+        (["download", "coco"], "one of"),
+    ):
+        with pytest.raises(TissError, match=expected) as caught:
             main(words)
         assert "\n" not in str(caught.value)
-    with pytest.raises(TissError, match="did you mean 'folder'"):
-        main(["verify", "foldr", "--root", str(root)])
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    assert "tiss data verify voc --root VOCdevkit" in capsys.readouterr().out
+    for words in ([], ["--help"], ["verify", "--help"]):
+        assert main(words) == 0
+        assert "tiss data verify voc --root VOCdevkit" in capsys.readouterr().out
 
 
 def archived(folder: Path, form: str) -> bytes:
@@ -144,8 +148,8 @@ def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: pytest.Capt
         (root / f"images/train/{name}.jpg").unlink()
         (root / f"masks/train/{name}.png").unlink()
     assert main(["stats", "folder", "--root", str(root)]) == 0
-    assert "disjoint: --task: step 0 (disjoint) has no training image" in capsys.readouterr().out
-    with pytest.raises(TissError, match="--task"):
+    assert "step 0 (disjoint)" in capsys.readouterr().out
+    with pytest.raises(TissError, match="task"):
         main(["stats", "folder", "--root", str(root), "--task", "5-5"])
 
 
@@ -184,10 +188,10 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert main(["convert", "labelme", "labels", "--out", "whole"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:6] == [
-        "class   pictures  objects  % of pixels",
-        "Tv             1        1         6.25",
-        "person         1        1         6.25",
-        "tv             2        2        12.50",
+        "class   images  objects  % of pixels",
+        "Tv           1        1         6.25",
+        "person       1        1         6.25",
+        "tv           2        2        12.50",
     ]
     assert "look: 'Tv' and 'tv' differ only in upper and lower case, spaces or hyphens" in lines
     assert not any("left out" in line for line in lines)
@@ -196,7 +200,7 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert main(["convert", "labelme", "labels", "--out", "chosen", "--classes", "person"]) == 0
     text = capsys.readouterr().out
     assert "look:" not in text, "neither of the two was chosen"
-    assert "left out: 5 pictures without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
+    assert "left out: 5 images without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
     assert "an outline named background" in text
 
 

@@ -1,35 +1,63 @@
-"""Flags become nested mappings, and unknown ones suggest the nearest."""
+"""Flags become nested mappings, mistakes suggest the nearest, and errors name the command's own flag."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.report.fakes import folder, results
-from tiss.cli.flags import flags_of, own_names, parse_flags
+from tiss.cli.flags import execute, flags_of, help_text, parse_flags
 from tiss.cli.main import main
-from tiss.config import RunConfig, merge
+from tiss.config import REQUIRED, RunConfig, merge, setting
 from tiss.errors import TissError
 
-FLAGS = list(flags_of(RunConfig))
+RUN = list(flags_of(RunConfig))
 
 
 def parse(*words: str) -> dict:
-    return parse_flags(list(words), FLAGS, {"resume": ""})[0]
+    return parse_flags("run", words, RUN)
+
+
+@dataclass(frozen=True)
+class Options:
+    model: str = setting(REQUIRED, "a model", positional=True)
+    path: tuple[str, ...] = setting(REQUIRED, "images", positional=True)
+    out: str = setting(REQUIRED, "where to")
+    images: int = setting(4, "how many", aliases=("pictures",))
+    lr: float = setting(1.0, "learning rate", sets="train.lr train.step_lr")
+    json: bool = setting(False, "as JSON")
+
+
+def command(setting: str | None = None, seen: list[Options] | None = None) -> SimpleNamespace:
+    """A command that fails with an error about `setting`."""
+
+    def run(options: Options) -> int:
+        if setting:
+            raise TissError("9: too much", setting=setting)
+        (seen if seen is not None else []).append(options)
+        return 0
+
+    return SimpleNamespace(Options=Options, run=run, __doc__="Does it.\n\nExamples:\n  tiss do it\n")
 
 
 def test_sections_and_names():
-    assert parse("--data", "voc", "--data.root", "x", "--seed=4") == {
-        "data": {"name": "voc", "root": "x"},
-        "seed": "4",
-    }
-    assert parse("--data.root", "x", "--data", "voc") == {"data": {"root": "x", "name": "voc"}}
+    expected = {"data": {"name": "voc", "root": "x"}, "seed": "4"}
+    assert parse("--data", "voc", "--data.root", "x", "--seed=4") == expected
+    assert parse("--seed", "4", "--data.root", "x", "--data", "voc") == expected
 
 
-def test_booleans_need_no_value():
-    assert parse("--data.photometric", "--seed", "1") == {"data": {"photometric": True}, "seed": "1"}
-    assert parse("--data.flip", "off") == {"data": {"flip": "off"}}
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--data.photometric", "--seed", "1"], {"data": {"photometric": True}, "seed": "1"}),
+        (["--data.flip", "off"], {"data": {"flip": "off"}}),
+    ],
+)
+def test_booleans_need_no_value(words: list[str], found: dict):
+    assert parse(*words) == found
 
 
 @pytest.mark.parametrize(
@@ -42,7 +70,7 @@ def test_booleans_need_no_value():
         (["voc"], "every option starts with --"),
     ],
 )
-def test_mistakes(words, message):
+def test_mistakes(words: list[str], message: str):
     with pytest.raises(TissError, match=message):
         parse(*words)
 
@@ -54,43 +82,59 @@ def test_flags_win_over_the_file_and_another_method_drops_its_settings():
     assert merge(file, {"method": "ft"})["method"] == {"name": "ft"}
 
 
-def test_errors_of_other_parts_get_the_command_s_own_names():
-    with pytest.raises(TissError) as caught, own_names(["device", "lr"]):
-        raise TissError("--train.device x: lower --train.lr or set --train.clip, see ../data.root")
-    assert str(caught.value) == "--device x: lower --lr or set --train.clip, see ../data.root"
+def test_positional_and_required_ones():
+    seen: list[Options] = []
+    assert execute("do", command(seen=seen), ["--json", "m", "a", "--out", "o", "b"]) == 0
+    assert seen == [Options("m", ("a", "b"), "o", json=True)]
+    with pytest.raises(TissError, match=r"PATH and --out missing; usage: tiss do MODEL PATH\.\.\. --out OUT"):
+        execute("do", command(), ["m"])
+
+
+def test_an_old_name_works_and_says_so(capsys: pytest.CaptureFixture[str]):
+    seen: list[Options] = []
+    execute("do", command(seen=seen), ["m", "a", "--out", "o", "--pictures", "7"])
+    assert seen[0].images == 7
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--pictures is now called --images" in line
 
 
 @pytest.mark.parametrize(
-    "text", ["runs--v1.device is no run folder", "my--data.device: no such folder", "a/--data.lr"]
+    ("setting", "shown"),
+    [("train.step_lr", "--lr"), ("out", "--out"), ("path", "PATH"), ("train.clip", "train.clip")],
 )
-def test_what_looks_like_a_flag_within_a_path_stays(text: str):
-    with pytest.raises(TissError) as caught, own_names(["device", "lr"]):
-        raise TissError(text)
-    assert str(caught.value) == text
+def test_an_error_names_the_flag_that_sets_it(setting: str, shown: str):
+    with pytest.raises(TissError) as caught:
+        execute("do", command(setting), ["m", "a", "--out", "o"])
+    assert str(caught.value) == f"{shown} 9: too much"
 
 
-def test_what_the_user_wrote_is_quoted_as_it_stands(capsys: pytest.CaptureFixture[str]):
-    assert main(["train", "folder", "--out", "x", "--train.device", "cpu"]) == 2
-    assert "unknown flag '--train.device': did you mean '--device'?" in capsys.readouterr().err
+def test_help_has_usage_flags_and_examples():
+    text = help_text("do", "Does it.\n\nExamples:\n  tiss do it\n", list(flags_of(Options)))
+    for part in ("usage: tiss do MODEL PATH... --out OUT [options]", "Does it.", "--images", "how many [4]"):
+        assert part in text
+    assert text.endswith("examples:\n  tiss do it")
+    assert "pictures" not in text
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (
+            ["train", "DIR", "--out", "x", "--train.device", "cpu"],
+            "'--train.device': did you mean '--device'?",
+        ),
         (["bench", "--device", "tpu"], "--device takes"),
         (["bench", "--suite", "small", "--precision", "half"], "--precision takes"),
-        (["bench", "data", "--device", "tpu"], "--device takes"),
-        (["bench", "data", "--data", "voc", "--root", "nowhere"], "--root: nowhere"),
-        (["data", "verify", "voc", "--root", "nowhere"], "--root: nowhere"),
-        (["data", "stats", "voc", "--root", "nowhere"], "--root: nowhere"),
-        (["grid", "15-1o", "--root", "nowhere", "--list"], "--root: nowhere"),
-        (["report", "RUNS", "--device", "tpu"], "--device takes"),
-        (["figure", "steps", "RUNS", "--device", "tpu"], "--device takes"),
+        (["bench", "data", "--data", "voc", "--root", "nowhere"], "--root nowhere"),
+        (["data", "verify", "voc", "--root", "nowhere"], "--root nowhere"),
+        (["grid", "15-1o", "--root", "nowhere", "--list"], "--root nowhere"),
+        (["report", "DIR", "--device", "tpu"], "--device takes"),
+        (["predict", "m", "x", "--every", "0"], "--every 0"),
     ],
 )
 def test_commands_name_their_own_flags(
     words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder(tmp_path, results("ft"))
-    assert main([str(tmp_path) if word == "RUNS" else word for word in words]) == 2
-    assert f"tiss: {expected}" in capsys.readouterr().err
+    assert main([str(tmp_path) if word == "DIR" else word for word in words]) == 2
+    assert expected in capsys.readouterr().err

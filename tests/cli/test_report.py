@@ -63,12 +63,12 @@ def test_figures(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report"], "takes run folders"),
+        (["report"], "RUN missing"),
         (["report", "nowhere"], "is no run folder"),
-        (["report", "--paper", "vox"], "did you mean 'voc'"),
-        (["figure", "steps"], "takes a kind and run folders"),
-        (["figure", "stps", "RUNS"], "did you mean 'steps'"),
-        (["figure", "predictions", "RUNS"], "needs their step folders"),
+        (["report", "--paper", "vox"], "'voc'"),
+        (["figure", "steps"], "RUN missing"),
+        (["figure", "stps", "RUNS"], "'steps'"),
+        (["figure", "predictions", "RUNS"], "step folders"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -103,7 +103,7 @@ def test_damaged_results_end_in_one_line(
     assert main([*command, str(runs)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert str(path) in line
-    assert "--resume writes it anew" in line
+    assert "--resume" in line
 
 
 def test_a_foreign_configuration_ends_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

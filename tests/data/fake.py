@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
-from tiss.data.base import Sample
+from tiss.data.base import Dataset, Sample
 from tiss.errors import TissError
 from tiss.randomness import stream
 
 
-class FakeData:
-    """Noise pictures of ragged sizes whose masks hold the label values that the test asks for.
+class FakeData(Dataset):
+    """Noise images of ragged sizes whose masks hold the label values that the test asks for.
 
     `present` maps each split's ids to the label values in their masks; `broken` ids cannot be read.
     """
-
-    has_background = True
 
     def __init__(
         self,
@@ -44,8 +40,7 @@ class FakeData:
         self.reads.append(id)
         if id in self.broken:
             raise TissError(f"{id}.jpg: the file is truncated")
-        rng = stream(0, "fake", split, id)
-        height, width = (int(side) for side in rng.integers(*self._side, 2))
+        (height, width), rng = self._size(split, id)
         image = rng.integers(0, 256, (3, height, width), np.uint8)
         label = np.zeros((height, width), np.uint8)
         for row, value in enumerate([*sorted(self._present[split][id]), 255]):
@@ -55,15 +50,17 @@ class FakeData:
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
         return {id: frozenset(values) for id, values in self._present[split].items()}
 
-    def colours(self) -> list[tuple[int, int, int]] | None:
-        return None
+    def sizes(self, split: str) -> dict[str, tuple[int, int]]:
+        return {id: self._size(split, id)[0] for id in self.ids(split) if id not in self.broken}
 
-    def root_path(self) -> Path | None:
-        return None
+    def _size(self, split: str, id: str) -> tuple[tuple[int, int], np.random.Generator]:
+        rng = stream(0, "fake", split, id)
+        height, width = (int(side) for side in rng.integers(*self._side, 2))
+        return (height, width), rng
 
 
 def random_data(seed: int, classes: int = 4, train: int = 20, test: int = 8, **options: object) -> FakeData:
-    """A FakeData whose pictures hold one to three classes at random; every class is somewhere."""
+    """A FakeData whose images hold one to three classes at random; every class is somewhere."""
     rng = stream(seed, "random data")
 
     def draw(split: str, count: int) -> dict[str, set[int]]:

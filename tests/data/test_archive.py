@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tiss.data.archive import unpack
+from tiss.data.download import unpack
 from tiss.errors import TissError
 
 
@@ -68,18 +68,18 @@ def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, make: object
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
     archive = make_tar(tmp_path / "x", {"fine.txt": b"1"}, special=kind)
-    with pytest.raises(TissError, match="'special' is a link or a device"):
+    with pytest.raises(TissError, match=r"unsafe archive .*'special'"):
         unpack(archive, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_links_in_zip_are_refused(tmp_path: Path) -> None:
+def test_links_in_zip_are_plain_files(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x", "w") as bundle:
         link = zipfile.ZipInfo("link")
         link.external_attr = 0o120777 << 16
         bundle.writestr(link, "/etc/passwd")
-    with pytest.raises(TissError, match="'link' is a link or a device"):
-        unpack(tmp_path / "x", tmp_path / "out")
+    unpack(tmp_path / "x", tmp_path / "out")
+    assert not (tmp_path / "out" / "link").is_symlink()
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
 def test_bombs_are_stopped_by_what_comes_out(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x", {"zeros": bytes(5_000_000)})
     assert archive.stat().st_size < 10_000
-    with pytest.raises(TissError, match="more than 1,000,000 bytes"):
+    with pytest.raises(TissError, match="1,000,000 bytes"):
         unpack(archive, tmp_path / "out", max_bytes=1_000_000)
-    with pytest.raises(TissError, match="more than 2 files"):
+    with pytest.raises(TissError, match="or 2 files"):
         unpack(make_tar(tmp_path / "y", GOOD), tmp_path / "out", max_files=2)
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -111,5 +111,5 @@ def test_broken_archives_are_named(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:200])
     (tmp_path / "y.tar").write_bytes(b"hello")
     for path in (archive, tmp_path / "y.tar"):
-        with pytest.raises(TissError, match=f"{path.name}: broken archive"):
+        with pytest.raises(TissError, match=f"{path.name}: broken or unsafe archive"):
             unpack(path, tmp_path / "out")

@@ -20,7 +20,7 @@ from tiss.data.augment import (
 from tiss.data.base import Sample
 
 
-def picture(height: int, width: int, seed: int = 0, labels: tuple[int, ...] = (0, 3, 7, 255)) -> Sample:
+def make_sample(height: int, width: int, seed: int = 0, labels: tuple[int, ...] = (0, 3, 7, 255)) -> Sample:
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (3, height, width), np.uint8)
     label = rng.choice(np.array(labels, np.uint8), (height, width))
@@ -28,12 +28,12 @@ def picture(height: int, width: int, seed: int = 0, labels: tuple[int, ...] = (0
 
 
 def cut(sample: Sample, one: Augmentation, crop: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    image, label = crop_batch(pack(sample), [0], [tuple(sample.label.shape)], [one], crop)
+    image, label = crop_batch(pack(sample), [(0, tuple(sample.label.shape))], [one], crop)
     return image[0], label[0]
 
 
 def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() -> None:
-    sample = picture(5, 7)
+    sample = make_sample(5, 7)
     turned = Sample(sample.image.permute(0, 2, 1), sample.label.T, "x")  # however it lies in memory
     for one in (sample, turned):
         red, green, blue = one.image.long()
@@ -42,8 +42,8 @@ def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() ->
         assert torch.equal(pack(one).long() % 2**32, value.flatten())
 
 
-def test_same_size_is_the_picture_itself() -> None:
-    sample = picture(30, 41)
+def test_same_size_is_the_image_itself() -> None:
+    sample = make_sample(30, 41)
     image, label = cut(sample, Augmentation(30, 41, 0, 0), (30, 41))
     assert torch.equal(image, sample.image)
     assert torch.equal(label, sample.label)
@@ -51,7 +51,7 @@ def test_same_size_is_the_picture_itself() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(60, 100), (45, 33), (20, 27), (31, 47)])
 def test_scaling_agrees_with_torch(height: int, width: int) -> None:
-    sample = picture(40, 54)
+    sample = make_sample(40, 54)
     image, label = cut(sample, Augmentation(height, width, 0, 0), (height, width))
     expected = F.interpolate(
         sample.image[None].double(), (height, width), mode="bilinear", align_corners=False
@@ -62,7 +62,7 @@ def test_scaling_agrees_with_torch(height: int, width: int) -> None:
 
 
 def test_window_and_flip_are_slices_of_the_whole() -> None:
-    sample = picture(40, 54)
+    sample = make_sample(40, 54)
     whole, whole_label = cut(sample, Augmentation(60, 81, 0, 0), (60, 81))
     image, label = cut(sample, Augmentation(60, 81, 7, 11, flip=True), (32, 24))
     assert torch.equal(image, whole[:, 7:39, 11:35].flip(-1))
@@ -70,9 +70,9 @@ def test_window_and_flip_are_slices_of_the_whole() -> None:
 
 
 def test_outside_is_filled_and_ignored_whatever_the_table_says() -> None:
-    sample = picture(10, 12)
+    sample = make_sample(10, 12)
     table = torch.zeros(256, dtype=torch.uint8)  # the void border becomes background; padding must not
-    image, label = crop_batch(pack(sample), [0], [(10, 12)], [Augmentation(10, 12, -3, -2)], (16, 16), table)
+    image, label = crop_batch(pack(sample), [(0, (10, 12))], [Augmentation(10, 12, -3, -2)], (16, 16), table)
     assert torch.equal(image[0, :, 3:13, 2:14], sample.image)
     assert (label[0, 3:13, 2:14] == 0).all()
     assert (label[0, :3] == 255).all()
@@ -81,21 +81,21 @@ def test_outside_is_filled_and_ignored_whatever_the_table_says() -> None:
 
 
 def test_a_sample_does_not_depend_on_its_batch() -> None:
-    samples = [picture(20 + 7 * i, 50 - 3 * i, seed=i) for i in range(6)]
+    samples = [make_sample(20 + 7 * i, 50 - 3 * i, seed=i) for i in range(6)]
     options = AugmentSettings(32, photometric=True)
     sizes = [tuple(sample.label.shape) for sample in samples]
     cuts = [draw(options, *size, (0, i)) for i, size in enumerate(sizes)]
     packed = [pack(sample) for sample in samples]
     offsets = np.cumsum([0, *map(len, packed)])[:-1].tolist()
-    images, labels = crop_batch(torch.cat(packed), offsets, sizes, cuts, (32, 32))
+    images, labels = crop_batch(torch.cat(packed), list(zip(offsets, sizes, strict=True)), cuts, (32, 32))
     for i in range(6):
-        image, label = crop_batch(packed[i], [0], [sizes[i]], [cuts[i]], (32, 32))
+        image, label = crop_batch(packed[i], [(0, sizes[i])], [cuts[i]], (32, 32))
         assert torch.equal(images[i], image[0])
         assert torch.equal(labels[i], label[0])
 
 
 def test_large_windows_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = picture(80, 90)
+    sample = make_sample(80, 90)
     one = draw(AugmentSettings(64), 80, 90, (1,))
     whole = cut(sample, one, (64, 64))
     monkeypatch.setattr("tiss.data.augment.PIXELS_AT_ONCE", 1000)
@@ -113,14 +113,14 @@ def test_large_windows_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -
     resize=st.none() | st.integers(1, 40),
 )
 def test_labels_are_never_invented(height: int, width: int, crop: int, seed: int, resize: int | None) -> None:
-    sample = picture(height, width, seed, labels=(1, 9, 200))
+    sample = make_sample(height, width, seed, labels=(1, 9, 200))
     one = draw(AugmentSettings(crop, resize), height, width, (seed,))
     _, label = cut(sample, one, (crop, crop))
     assert set(label.unique().tolist()) <= {*sample.label.unique().tolist(), 255}
-    assert (label != 255).any()  # the window always meets the picture
+    assert (label != 255).any()  # the window always meets the image
 
 
-def test_draws_are_a_function_of_the_key_and_spread_over_their_ranges() -> None:
+def test_draws_are_a_function_of_the_key_and_cover_their_ranges() -> None:
     options = AugmentSettings(50)
     assert draw(options, 80, 100, (3, "a", 1)) == draw(options, 80, 100, (3, "a", 1))
     draws = [draw(options, 80, 100, (0, i)) for i in range(400)]
@@ -139,7 +139,7 @@ def test_resize_comes_before_scale() -> None:
 
 
 def test_photometric_changes_colours_within_bounds_and_no_label() -> None:
-    sample = picture(32, 32)
+    sample = make_sample(32, 32)
     plain = draw(AugmentSettings(32), 32, 32, (5,))
     loud = draw(AugmentSettings(32, photometric=True), 32, 32, (5,))
     assert (plain.height, plain.top, plain.flip) == (loud.height, loud.top, loud.flip)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.data.samples import write_mask, write_picture
-from tiss.data.base import Dataset
 from tiss.data.cityscapes import LABEL_IDS, POLYGONS, TRAIN_IDS, Cityscapes
 from tiss.errors import TissError
 
@@ -34,7 +33,6 @@ def write_polygons(root: Path, objects: list[dict[str, object]]) -> None:
 def test_train_ids_move_up_by_one(root: Path) -> None:
     write_mask(label_file(root, TRAIN_IDS), [0, 18, 255])
     dataset = Cityscapes(str(root))
-    assert isinstance(dataset, Dataset)
     assert not dataset.has_background
     assert dataset.ids("train") == [ID]
     assert dataset.read("train", ID).label.unique().tolist() == [1, 19, 255]

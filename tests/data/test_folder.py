@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.data.samples import make_folder, write_mask, write_picture
-from tiss.data.base import DATASETS, Dataset
+from tiss.data.base import DATASETS
 from tiss.data.folder import Folder
 from tiss.errors import TissError
 
@@ -26,7 +26,6 @@ def root(tmp_path: Path) -> Path:
 
 def test_reads_what_is_there(root: Path) -> None:
     dataset = Folder(str(root))
-    assert isinstance(dataset, Dataset)
     assert DATASETS.get("folder") is Folder
     assert dataset.classes == ("cat", "dog")
     assert dataset.has_background
@@ -79,7 +78,7 @@ def test_without_background_the_first_class_is_value_0(root: Path) -> None:
     [
         ("classes.txt", "", "the class list is empty"),
         ("classes.txt", "background\n", "the class list is empty"),
-        ("classes.txt", "cat\ncat\n", "'cat' stands twice"),
+        ("classes.txt", "cat\ncat\n", "'cat' is there twice"),
         ("classes.txt", "cat\nbackground\n", "the background must be the first entry"),
         ("classes.txt", "cat,dog\n", "comma"),
         ("classes.txt", "\n".join(f"c{n}" for n in range(254)), "254 classes"),
@@ -137,7 +136,7 @@ def test_faults_of_the_folders_are_all_found(root: Path) -> None:
     for words in (
         "a.png: a.jpg has the same name",
         "b.jpg: no mask",
-        "z.png: no picture",
+        "z.png: no image",
         "c.jpg: a JPEG mask",
     ):
         assert any(words in problem for problem in problems), words
@@ -161,7 +160,7 @@ def test_missing_folders(tmp_path: Path, root: Path) -> None:
 
 def test_mask_of_another_size_is_named(root: Path) -> None:
     write_mask(root / "masks/train/a.png", [0, 1], width=11)
-    with pytest.raises(TissError, match=r"a\.png: 11 × 8, but its picture is 12 × 8"):
+    with pytest.raises(TissError, match=r"a\.png: 11 × 8, but its image is 12 × 8"):
         Folder(str(root)).read("train", "a")
-    with pytest.raises(TissError, match=r"a\.png: 11 × 8, but its picture is 12 × 8"):
+    with pytest.raises(TissError, match=r"a\.png: 11 × 8, but its image is 12 × 8"):
         Folder(str(root)).classes_present("train")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tiss.data.base import DATASETS, Dataset
+from tiss.data.base import DATASETS
 from tiss.data.huggingface import HuggingFace, names_by_value
 from tiss.data.stats import pixel_counts
 from tiss.data.verify import check_split
@@ -56,7 +56,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_reads_a_table_from_disk(root: Path) -> None:
     dataset = HuggingFace(str(root))
-    assert isinstance(dataset, Dataset)
     assert DATASETS.get("huggingface") is HuggingFace
     assert dataset.classes == ("cat", "dog")
     assert dataset.has_background
@@ -106,7 +105,7 @@ def test_faults_are_named(tmp_path: Path, root: Path) -> None:
     dataset = HuggingFace(path)
     with pytest.raises(TissError, match="train row 0, annotation: label 9"):
         dataset.classes_present("train")
-    with pytest.raises(TissError, match="test row 0, annotation: 11 × 8, but its picture is 12 × 8"):
+    with pytest.raises(TissError, match="test row 0, annotation: 11 × 8, but its image is 12 × 8"):
         dataset.read("test", "0000000")
     with pytest.raises(TissError, match="no row 5"):
         dataset.read("test", "5")

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from tiss.data import images
-from tiss.data.images import check_whole, load_mask, picture_size, read_image, read_mask
+from tiss.data.images import check_whole, image_size, load_mask, read_image, read_mask
 from tiss.errors import TissError
 
 
@@ -42,7 +42,7 @@ def test_exif_rotation(tmp_path: Path, orientation: int) -> None:
     }[orientation]
     image = read_image(tmp_path / "x.png")
     assert np.array_equal(image.permute(1, 2, 0).numpy(), turned)
-    assert picture_size(tmp_path / "x.png") == (turned.shape[1], turned.shape[0])
+    assert image_size(tmp_path / "x.png") == (turned.shape[1], turned.shape[0])
 
 
 def test_grey_palette_transparent_and_cmyk_pictures(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_truncated_picture_is_named(tmp_path: Path, suffix: str) -> None:
     Image.fromarray(noise).save(path)
     check_whole(path)
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(TissError, match=rf"x\.{suffix}: broken picture"):
+    with pytest.raises(TissError, match=rf"x\.{suffix}: broken image"):
         read_image(path)
-    with pytest.raises(TissError, match=rf"x\.{suffix}: broken picture"):
+    with pytest.raises(TissError, match=rf"x\.{suffix}: broken image"):
         check_whole(path)
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from tests.data.samples import make_folder, write_mask, write_picture
 from tiss.data import index
+from tiss.data.base import Entry
 from tiss.data.folder import Folder
 from tiss.data.images import load_mask
-from tiss.data.index import Entry, Pair, cache_file, cache_folder, make_index, parallel_map, scan_pair
+from tiss.data.index import Pair, cache_file, cache_folder, make_index, parallel_map, scan_pair
 from tiss.errors import TissError
 
 
@@ -38,8 +39,8 @@ class Counting:
         return scan_pair(pair, load_mask, self.classes, whole=True)
 
 
-def test_entries_hold_pixels_and_size(pairs: dict[str, Pair]) -> None:
-    entries = make_index(None, "k", pairs, Counting())
+def test_entries_hold_pixels_and_size(tmp_path: Path, pairs: dict[str, Pair]) -> None:
+    entries = make_index(tmp_path / "x.json", "k", pairs, Counting())
     assert entries["a"] == Entry({0: 48, 1: 48}, 12, 8)
     assert entries["c"].pixels == {1: 32, 2: 32, 255: 32}
 
@@ -97,7 +98,7 @@ def test_a_fault_is_told_each_time_until_it_is_mended(tmp_path: Path, pairs: dic
     assert make_index(file, "k", pairs, Counting())["a"].problem is None
 
 
-def test_missing_files_and_cut_off_pictures(pairs: dict[str, Pair]) -> None:
+def test_missing_files_and_cut_off_images(tmp_path: Path, pairs: dict[str, Pair]) -> None:
     os.unlink(pairs["a"].mask)
     os.unlink(pairs["b"].image)
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
@@ -107,10 +108,11 @@ def test_missing_files_and_cut_off_pictures(pairs: dict[str, Pair]) -> None:
     write_mask(Path(pairs["c"].mask), [1], 64, 64)
     with open(pairs["c"].image, "rb+") as picture:
         picture.truncate(1500)
-    problems = [str(entry.problem) for entry in make_index(None, "k", pairs, Counting()).values()]
+    entries = make_index(tmp_path / "x.json", "k", pairs, Counting())
+    problems = [str(entry.problem) for entry in entries.values()]
     assert "a.jpg: its mask" in problems[0]
-    assert "b.png: its picture" in problems[1]
-    assert "c.jpg: broken picture" in problems[2]
+    assert "b.png: its image" in problems[1]
+    assert "c.jpg: broken image" in problems[2]
 
 
 def test_an_unwritable_cache_is_said_and_bearable(
@@ -131,7 +133,7 @@ def test_parallel_is_in_order_and_the_same(tmp_path: Path, monkeypatch: pytest.M
     scan = partial(scan_pair, read_label=load_mask, classes=2)
     alone = list(parallel_map(scan, pairs, "x"))
     monkeypatch.setattr(index, "_FEW", 10)
-    monkeypatch.setattr(index, "_processors", lambda: 2)
+    monkeypatch.setattr(index, "processors", lambda: 2)
     assert list(parallel_map(scan, pairs, "x")) == alone
     monkeypatch.setattr(index.sys, "platform", "elsewhere")
     assert list(parallel_map(scan, pairs, "x")) == alone
@@ -144,7 +146,7 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.delenv("TISS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "tiss"
-    assert cache_file("voc", "train", tmp_path) != cache_file("voc", "train", tmp_path / "other")
+    assert cache_file("voc-train", "here") != cache_file("voc-train", "there")
 
 
 def test_a_data_set_keeps_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +185,6 @@ def _die(item: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_a_process_that_dies_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_FEW", 1)
-    monkeypatch.setattr(index, "_processors", lambda: 2)
+    monkeypatch.setattr(index, "processors", lambda: 2)
     with pytest.raises(TissError, match="Reading masks: the system ended a process"):
         list(parallel_map(_die, list(range(200)), "Reading masks"))

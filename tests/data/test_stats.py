@@ -47,5 +47,5 @@ def test_plot(dataset: Folder, tmp_path: Path, suffix: str) -> None:
 
 
 def test_plot_of_another_kind_is_refused(dataset: Folder, tmp_path: Path) -> None:
-    with pytest.raises(TissError, match=r"--plot .*must end in \.png"):
+    with pytest.raises(TissError, match=r"plot .*must end in \.png"):
         plot_counts(count_classes(dataset), ((1, 2),), {}, "mine", tmp_path / "plot.exe")

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.data.samples import make_folder, write_mask, write_picture
 from tiss.data.folder import Folder
 from tiss.data.shapes import Shapes
-from tiss.data.verify import check_split, open_for_checking, shared_pictures
+from tiss.data.verify import check_split, open_for_checking, shared_images
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def break_everything(root: Path) -> None:
 
 
 FAULTS = (
-    "cut.jpg: broken picture",
-    "a.png: 10 × 8, but its picture is 12 × 8",
+    "cut.jpg: broken image",
+    "a.png: 10 × 8, but its image is 12 × 8",
     "b.png: label 37 (48 pixels) is not one of 0 to 2 or 255",
     "c.jpg: no mask of that name",
-    "d.png: d.jpg has the same name but for its suffix",
+    "d.png: d.jpg has the same name except for the suffix",
 )
 
 
@@ -73,7 +73,7 @@ def test_damage_in_the_middle_is_found_by_decoding(root: Path) -> None:
     data[len(data) // 2] ^= 255
     path.write_bytes(bytes(data))
     assert check_split(Folder(str(root)), "train", decode=False).faults == []
-    assert "a.png: broken picture" in check_split(Folder(str(root)), "train", decode=True).faults[0]
+    assert "a.png: broken image" in check_split(Folder(str(root)), "train", decode=True).faults[0]
 
 
 def test_figures(root: Path) -> None:
@@ -92,11 +92,11 @@ def test_data_without_files_is_read_through_its_own_reader() -> None:
 
 def test_a_picture_in_train_and_test_is_told(root: Path) -> None:
     noisy_picture(root / "images/train/a.jpg")
-    assert shared_pictures(Folder(str(root))) != [], "made-up pictures are all alike"
+    assert shared_images(Folder(str(root))) != [], "made-up pictures are all alike"
     for path in (root / "images/train/b.jpg", root / "images/train/c.jpg"):
         path.unlink()
         (root / "masks/train" / f"{path.stem}.png").unlink()
-    assert shared_pictures(Folder(str(root))) == []
+    assert shared_images(Folder(str(root))) == []
     shutil.copy(root / "images/train/a.jpg", root / "images/test/d.jpg")
-    (line,) = shared_pictures(Folder(str(root)))
-    assert "a.jpg: the same picture is in the test as" in line
+    (line,) = shared_images(Folder(str(root)))
+    assert "a.jpg: the same image is in the test as" in line

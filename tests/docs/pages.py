@@ -1,22 +1,27 @@
-"""The commands that the documentation shows, taken out of its pages.
+"""The commands and examples that the documentation shows, taken out of its pages.
 
 A block of commands is fenced as `console`, and each command starts with "$ ". A comment on the line before a fence
 says what the tests do with it: `<!-- run -->` runs its commands, in the order of the page, in one folder for each
-page; `<!-- file: NAME -->` before a block of Python writes it there under that name. Commands without a comment are
-only checked: the command and its flags must exist.
+page; `<!-- file: NAME -->` writes a block of Python there. Commands without a comment are only checked: the command
+and its flags must exist.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from PIL import Image, ImageDraw
+
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+COLOURS = {"pallet": (180, 140, 60), "barrel": (40, 90, 170), "forklift": (210, 60, 40)}
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,18 @@ class Block:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each command; a backslash at the end of a line goes on with the next."""
-        joined = self.text.replace("\\\n", " ")
-        lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-        return [words for line in lines if (words := shlex.split(line, comments=True))]
+        """The words of each command."""
+        lines = self.text.replace("\\\n", " ").splitlines() if self.kind == "console" else []
+        found = [shlex.split(line[2:], comments=True) for line in lines if line.startswith("$ ")]
+        return [words for words in found if words]
 
 
 def pages() -> list[Path]:
-    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -44,5 +53,39 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(match["kind"], match["note"] or "", match["text"]) for match in found]
 
 
-def runnable(page: Path) -> bool:
-    return any(block.note == "run" for block in blocks_of(page))
+def table_after(name: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, its head first."""
+    lines = text_of(name).partition(f"\n## {heading}\n")[2].splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    end = next(
+        (number for number in range(start, len(lines)) if not lines[number].startswith("|")), len(lines)
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[start:end]]
+    return [rows[0], *rows[2:]]
+
+
+def labelme_folder(folder: Path, names: list[str], labelled: list[str], seeds: range) -> None:
+    """Images with one box of each name, and labelme's JSON files, in which only `labelled` are marked."""
+    folder.mkdir()
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        image = Image.fromarray(random.integers(100, 160, (6, 6, 3), np.uint8)).resize((48, 48))
+        shapes = []
+        for name in names:
+            x, y, size = (int(value) for value in random.integers((2, 2, 12), (26, 26, 20)))
+            corners = [[x, y], [x + size, y + size]]
+            ImageDraw.Draw(image).rectangle((x, y, x + size, y + size), fill=COLOURS[name])
+            shapes.append({"label": name, "shape_type": "rectangle", "points": corners})
+        image.save(folder / f"yard-{seed}.jpg")
+        kept = [shape for shape in shapes if shape["label"] in labelled]
+        document = {"shapes": kept, "imagePath": f"yard-{seed}.jpg", "imageWidth": 48, "imageHeight": 48}
+        if labelled:
+            (folder / f"yard-{seed}.json").write_text(json.dumps(document))
+
+
+def prepare(page: str, folder: Path) -> None:
+    """Puts into the folder what the reader of the page has before the first command."""
+    if page == "tutorial.md":
+        labelme_folder(folder / "labelled", ["pallet", "barrel"], ["pallet", "barrel"], range(20))
+        labelme_folder(folder / "labelled-tonight", ["pallet", "forklift"], ["forklift"], range(100, 110))
+        labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))

@@ -8,8 +8,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from tiss import Learner
+from tiss.engine.device import World
 from tiss.engine.progress import Reporter
-from tiss.engine.world import World
 from tiss.scenarios import load_scenario
 
 sent: list[int] = []
@@ -42,8 +42,8 @@ def main(root: str) -> None:
         updates = 2 * max(1, len(step.train) // 4)
         trainable = sum(p.numel() * p.element_size() for p in learner.model.parameters() if p.requires_grad)
         assert sum(sent) == updates * trainable, (sum(sent), updates, trainable)
-    teacher = learner._teacher
-    assert teacher is not None
+    assert learner.session is not None
+    teacher = learner.session.make_teacher()
     assert not any(p.requires_grad or p.grad is not None for p in teacher.parameters())
 
 

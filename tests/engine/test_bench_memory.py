@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tiss.cli.main import main
-from tiss.engine.bench_memory import RESERVE, fits
+from tiss.engine.bench import RESERVE, fits
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():

@@ -11,7 +11,7 @@ from torch import nn
 
 from tiss.cli.main import main
 from tiss.engine.checkpoint import flatten_optimizer, restore_optimizer
-from tiss.engine.loop import LossWatch
+from tiss.engine.loop import LossLog
 from tiss.files import read_tensors, write_tensors
 
 
@@ -69,15 +69,15 @@ def test_stopped_within_a_step_and_resumed(
     flags += ["--train.epochs", "12", "--train.save_every", "2", "--train.optimizer", optimizer]
     run = ["run", *flags, "--method", "mib", "--train.deterministic", "true", "--out"]
     assert main([*run, str(tmp_path / "straight")]) == 0
-    plain = LossWatch.add
+    plain = LossLog.add
 
-    def add(self: LossWatch, iteration: int, *rest: object) -> None:
+    def add(self: LossLog, iteration: int, *rest: object) -> None:
         plain(self, iteration, *rest)  # type: ignore[arg-type]
         if iteration == 6:
             raise GoesDown
 
     with monkeypatch.context() as patched:
-        patched.setattr(LossWatch, "add", add)
+        patched.setattr(LossLog, "add", add)
         with pytest.raises(GoesDown):
             main([*run, str(tmp_path / "out")])
     assert main([*run, str(tmp_path / "out"), "--resume"]) == 0

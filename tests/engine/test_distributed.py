@@ -1,8 +1,15 @@
-"""Two processes over gloo learn what one process learns from the same global batches, over growing heads."""
+"""Two processes over gloo train what one process trains on the same global batches, plain and sharded.
+
+One of them may be killed or meet a broken file: the run ends, and a resumed one ends with the same bytes.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.two_processes import run_cases, start_processes
+from tests.engine.processes import Launched, run_module, same_weights
+from tests.engine.two_processes import run_cases
+from tiss.cli.main import main
 from tiss.files import read_tensors
 from tiss.methods.base import METHODS
 
@@ -19,8 +28,7 @@ TRAIN = {"optimizer": "sgd", "lr": 0.01, "step_lr": 0.01, "batch": 4, "weight_de
 CASES: dict[str, dict[str, Any]] = {
     "vit": {"method": "tiss", "train": TRAIN},
     "accumulated": {"method": "mib", "train": TRAIN | {"accumulate": 2}},
-    "segformer": {"method": "mib", "encoder": "mit_micro", "train": TRAIN},
-    "deeplab": {"method": "mib", "encoder": "resnet_micro", "train": TRAIN},
+    "mit": {"method": "mib", "encoder": "mit_micro", "decoder": "linear", "train": TRAIN},
     "plop": {"method": "plop", "train": TRAIN},
     # SDR's terms look at each process's own images; without weight only the prototypes are left, which do not
     "sdr": {
@@ -29,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 if find_spec("timm") is not None:
-    CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "train": TRAIN}
+    CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "decoder": "linear", "train": TRAIN}
 # whose losses are means over images: two processes must agree with one
 EXACT = [
     "ft",
@@ -47,16 +55,23 @@ EXACT = [
 ]
 
 
+def start(cases: dict[str, dict[str, Any]], folder: Path) -> None:
+    """Runs every case in two processes, into `folder`/<name>."""
+    path = folder / "cases.json"
+    path.write_text(json.dumps({"cases": cases, "folder": str(folder)}))
+    run_module("tests.engine.two_processes", str(path))
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    start_processes(CASES, two)
+    start(CASES, two)
     run_cases(CASES, one)
     return one, two
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_processes_learn_what_one_does(case: str, runs: tuple[Path, Path]) -> None:
+def test_two_processes_train_what_one_does(case: str, runs: tuple[Path, Path]) -> None:
     one, two = (folder / case for folder in runs)
     assert_close_runs(one, two, case)
 
@@ -103,10 +118,123 @@ def test_every_method_in_two_processes(tmp_path: Path) -> None:
     built_in = [name for name in METHODS if METHODS.get(name).__module__.startswith("tiss.")]
     vit = {name: {"method": name, "train": TRAIN} for name in built_in if name != "mib+frozenbn"}
     cnn = {name: {"method": name, "encoder": "resnet_micro", "train": TRAIN} for name in ("mib+frozenbn",)}
-    start_processes(vit | cnn, two)
-    exact = {name: case for name, case in (vit | cnn).items() if name in (*EXACT, "mib+frozenbn")}
+    start(vit | cnn, two)
+    exact = {name: case for name, case in vit.items() if name in EXACT}
     run_cases(exact, one)
     for name in exact:
         assert_close_runs(one / name, two / name, name)
-    for name in set(vit) - set(exact):
+    for name in set(vit | cnn) - set(exact):  # on a CPU, each process has batch statistics of its own
         assert json.loads((two / name / "results.json").read_text())["finished"]
+
+
+@pytest.fixture(scope="module")
+def long_flags(tiny_flags: list[str]) -> list[str]:
+    """Two steps that take some seconds."""
+    more = ["--train.epochs", "60", "--train.step_epochs", "1", "--train.log_every", "20", "--method", "mib"]
+    return [*tiny_flags, *more, "--train.save_every", "20"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_killed_process_ends_the_run_which_resumes_to_the_same_bytes(
+    rank: int, long_flags: list[str], tmp_path: Path
+):
+    straight = Launched([*long_flags, "--out", str(tmp_path / "straight")], tmp_path / "log")
+    assert straight.wait() == 0, straight.output()
+    flags = [*long_flags, "--out", str(tmp_path / "run")]
+    launched = Launched(flags, tmp_path / "log")
+    try:
+        launched.wait_for(tmp_path / "run" / "checkpoint" / "state.json")
+        os.kill(launched.pid_of(rank), signal.SIGKILL)
+        killed = time.monotonic()
+        assert launched.wait() != 0
+        assert time.monotonic() - killed < 60
+    finally:
+        launched.end()
+    assert not (tmp_path / "run" / "results.json").exists()
+    resumed = Launched([*flags, "--resume"], tmp_path / "log")
+    assert resumed.wait() == 0, resumed.output()
+    for name in ("step-0/model.safetensors", "step-1/model.safetensors", "results.json"):
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+def test_an_error_in_one_process_ends_the_others_with_its_message(
+    tiny_folder: Path, tiny_flags: list[str], tmp_path: Path
+):
+    broken = tmp_path / "data"
+    shutil.copytree(tiny_folder, broken)
+    flags = [str(broken) if word == str(tiny_folder) else word for word in tiny_flags]
+    flags += ["--train.loader", "workers", "--train.workers", "0", "--train.epochs", "400"]
+    out = tmp_path / "run"
+    launched = Launched([*flags, "--out", str(out), "--train.save_every", "2"], tmp_path / "log")
+    try:
+        launched.wait_for(out / "checkpoint" / "state.json")
+        image = sorted((broken / "images" / "train").iterdir())[0]
+        image.unlink()
+        assert launched.wait(60) != 0
+    finally:
+        launched.end()
+    assert any(image.name in message for message in launched.messages())
+    ours = launched.output().partition("ChildFailedError")[0].rpartition("Traceback")[0]
+    assert "Traceback" not in ours  # only torchrun's own
+
+
+@pytest.mark.slow
+def test_four_processes_are_one(tiny_flags: list[str], tmp_path: Path):
+    flags = [*tiny_flags, "--method", "tiss", "--train.epochs", "3"]
+    assert main(["run", *flags, "--out", str(tmp_path / "one")]) == 0
+    launched = Launched([*flags, "--out", str(tmp_path / "four")], tmp_path / "log", processes=4)
+    assert launched.wait() == 0, launched.output()
+    for step in (0, 1):
+        same_weights(tmp_path / "one", tmp_path / "four", step)
+
+
+SHARD = ["--train.shard", "true"]
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """AdamW, clipping and accumulation, all that a sharded optimizer could get wrong: flags, and a plain run."""
+    flags = [*tiny_flags, "--method", "mib", "--train.optimizer", "adamw", "--train.clip", "0.5"]
+    flags += ["--train.accumulate", "2", "--train.epochs", "3", "--train.save_every", "2"]
+    flags += ["--train.encoder_lr", "0.5"]
+    out = tmp_path_factory.mktemp("plain") / "run"
+    assert main(["run", *flags, "--out", str(out)]) == 0
+    return flags, out
+
+
+def test_a_sharded_run_is_the_same_run(plain: tuple[list[str], Path], tmp_path: Path):
+    flags, expected = plain
+    out = tmp_path / "run"
+    launched = Launched([*flags, *SHARD, "--out", str(out)], tmp_path / "log")
+    assert launched.wait() == 0, launched.output()
+    for step in (0, 1):
+        same_weights(expected, out, step)
+    names = [sorted(path.name for path in (run / "step-1").iterdir()) for run in (expected, out)]
+    assert names[0] == names[1]
+    assert "Warning" not in launched.output()
+
+
+def test_sharded_and_plain_runs_resume_each_other(
+    plain: tuple[list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Stopped in the middle of step 0, resumed with shards to the end of it, and without from there."""
+    from tiss.engine import loop
+
+    flags, expected = plain
+    out = tmp_path / "run"
+    save = loop.save_checkpoint
+
+    def save_and_stop(*arguments: Any) -> None:
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "save_checkpoint", save_and_stop)
+        assert main(["run", *flags, "--out", str(out)]) == 130
+    assert (out / "checkpoint" / "state.json").exists()
+    launched = Launched([*flags, *SHARD, "--out", str(out), "--resume", "--steps", "1"], tmp_path / "log")
+    assert launched.wait() == 0, launched.output()
+    same_weights(expected, out, 0)
+    assert main(["run", *flags, "--out", str(out), "--resume"]) == 0
+    same_weights(expected, out, 1)

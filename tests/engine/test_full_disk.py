@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,15 @@ def flags(tiny_flags: list[str]) -> list[str]:
 
 def fill(patched: pytest.MonkeyPatch, place: str) -> None:
     """There is no space for tensors in folders whose name has `place` in it."""
-    write = tensors.write_chunks
+    replacing = tensors.replacing
 
-    def refuse(path: Path, chunks: Iterable[bytes]) -> None:
+    def refuse(path: Path) -> AbstractContextManager[Path]:
         with atomic.explained(path):
             if place in path.parent.name:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, chunks)
+        return replacing(path)
 
-    patched.setattr(tensors, "write_chunks", refuse)
+    patched.setattr(tensors, "replacing", refuse)
 
 
 def count_updates(patched: pytest.MonkeyPatch) -> list[int]:
@@ -72,10 +72,10 @@ def test_a_checkpoint_within_a_step_that_finds_no_space_ends_the_run_in_one_line
     assert main(["run", *flags, "--train.save_every", "1", "--out", str(tmp_path / "full")]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert "free some space" in line
-    assert line.endswith("it goes on with the start of step 0")
+    assert line.endswith("from update 0 of step 0")
 
 
-def test_a_step_that_finds_no_space_is_not_learnt_again(
+def test_a_step_that_finds_no_space_is_not_trained_again(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     straight, out = tmp_path / "straight", tmp_path / "full"
@@ -85,7 +85,7 @@ def test_a_step_that_finds_no_space_is_not_learnt_again(
         calls = count_updates(patched)
         assert main(["run", *flags, "--out", str(out)]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "free some space and start it again (a run: with --resume); it goes on from update " in line
+    assert "then resume: from update " in line
     done = int(line.split("from update ")[1].split()[0])
     assert line.endswith(f"update {done} of step 1")
     assert 0 < done < len(calls)  # those of step 0 are among them
@@ -97,7 +97,7 @@ def test_a_step_that_finds_no_space_is_not_learnt_again(
     assert not (out / "checkpoint").exists()
 
 
-def test_a_disk_without_room_for_the_model_is_refused_before_anything_is_learnt(
+def test_a_disk_without_room_for_the_model_is_refused_before_anything_is_trained(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: int) -> None:
@@ -106,7 +106,7 @@ def test_a_disk_without_room_for_the_model_is_refused_before_anything_is_learnt(
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     calls = count_updates(monkeypatch)
     assert main(["run", *flags, "--out", str(tmp_path / "full")]) == 2
-    assert "takes about 0." in capsys.readouterr().err
+    assert "MB are needed" in capsys.readouterr().err
     assert calls == []
     assert not (tmp_path / "full").exists()
 

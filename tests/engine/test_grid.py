@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from tiss.cli.flags import parse_flags
-from tiss.cli.grid import GridOptions, load_table, tables, with_options
+from tiss.cli.grid import Options, load_table, tables, with_options
 from tiss.cli.main import main
 from tiss.cli.run import config_from, run_flags
-from tiss.config import RunConfig, to_mapping
-from tiss.engine.grid import command_of, expand, plan
-from tiss.engine.grid_work import is_finished, work
+from tiss.config import to_mapping
+from tiss.engine import grid as grid_module
+from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
-from tiss.engine.run import run_experiment
+from tiss.engine.run import Run, run_experiment
 from tiss.engine.run_folder import read_config
 from tiss.errors import TissError
 
@@ -127,8 +127,8 @@ def test_commands_parse_back_to_the_same_run(table: dict):
     for config in expand(table):
         words = shlex.split(command_of(config))
         assert words[:2] == ["tiss", "run"]
-        values, _, _ = parse_flags(words[2:], run_flags(config.method.name), {})
-        assert to_mapping(config_from(values)) == to_mapping(config)
+        values = parse_flags("run", words[2:], run_flags(config.method.name))
+        assert to_mapping(config_from(values, None)) == to_mapping(config)
 
 
 def test_every_table_of_the_paper_has_a_grid():
@@ -136,7 +136,7 @@ def test_every_table_of_the_paper_has_a_grid():
     expected |= {f"{task}{setup}" for task in ("19-1", "15-5", "15-1") for setup in "do"}
     assert set(tables()) == expected
     for name in tables():
-        configs = expand(with_options(load_table(name), GridOptions(root="x", seeds=(0,))))
+        configs = expand(with_options(load_table(name), Options(root="x", seeds=(0,))))
         assert configs
         assert all(config.data.root == "x" for config in configs)
 
@@ -161,7 +161,7 @@ def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pyt
         assert main(["grid", str(file), "--out", str(tmp_path / "grid")]) == 0
         lines = [line for line in capsys.readouterr().err.splitlines() if "results.json" in line]
         assert len(lines) == 1
-        assert "writes it anew from the step folders: done now" in lines[0]
+        assert "rebuilds it from the step folders: repeated now" in lines[0]
         assert damaged.read_bytes() == whole
     damaged.write_bytes(b"{")  # the remedy that the commands name
     run = damaged.parent
@@ -171,7 +171,7 @@ def test_the_command(tiny_folder: Path, tmp_path: Path, table: dict, capsys: pyt
     assert main(["grid", "15-1"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["grid", "nowhere.yaml"]) == 2
-    assert capsys.readouterr().err == "tiss: tiss grid nowhere.yaml: no such file\n"
+    assert capsys.readouterr().err == "tiss: tiss grid nowhere.yaml: no such file or folder\n"
 
 
 def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict, tmp_path: Path):
@@ -233,17 +233,15 @@ def test_a_finished_run_of_the_same_name_with_other_settings_is_not_taken_for_th
 def test_what_failed_for_one_worker_is_not_tried_by_the_next_but_at_the_next_start(
     table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tiss.engine import grid_work
-
     cells = plan({**table, "seeds": [0], "axes": {}, "runs": [{"method": "ft"}]})
     grid, tried = tmp_path / "grid", []
 
-    def fails(config: RunConfig, **_: object) -> None:
-        tried.append(config.out)
+    def fails(run: Run, **_: object) -> None:
+        tried.append(run.folder)
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(grid_work, "run_experiment", fails)
+        broken.setattr(Run, "execute", fails)
         assert work(cells, grid, Reporter()) == {cells[0].name: "failed"}
         failure = grid / "claims" / f"{cells[0].unique}.failed.txt"
         later = failure.stat().st_mtime + 60
@@ -284,7 +282,7 @@ def test_a_run_begun_alone_goes_on_in_a_table_that_shares_its_first_step(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as cut:
-        cut.setattr(run, "_do_step", stopped)
+        cut.setattr(run, "do_step", stopped)
         with pytest.raises(KeyboardInterrupt):
             work([alone], grid, Reporter())
     assert read_config(alone.folder(grid)).base is None
@@ -293,13 +291,11 @@ def test_a_run_begun_alone_goes_on_in_a_table_that_shares_its_first_step(
 
 
 def test_time_left_counts_what_all_workers_do(table: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from tiss.engine import grid_work
-
     cells = plan({**table, "axes": {}, "runs": [{"method": "ft"}, {"method": "mib"}], "seeds": [0, 1]})
     finished = {cell.name for cell in cells[:3]}
-    monkeypatch.setattr(grid_work, "is_finished", lambda folder: folder.name in finished)
+    monkeypatch.setattr(grid_module, "is_finished", lambda folder: folder.name in finished)
     # one was there before; one is this worker's, one another's: two in four minutes, so two minutes for the last
-    text = grid_work._progress(cells, tmp_path, {cells[0].name: "done", cells[1].name: "done"}, 1, 240.0)
+    text = grid_module._progress(cells, tmp_path, {cells[0].name: "done", cells[1].name: "done"}, 1, 240.0)
     assert text == "grid: 3 of 4 runs done, 0 failed, about 2 min left"
 
 

@@ -135,7 +135,7 @@ def test_a_rate_that_is_far_too_high(tiny_flags: list[str], tmp_path: Path, caps
         "0",
     ]
     assert main(["run", *flags, "--train.optimizer", "sgd", "--out", str(out)]) == 2
-    assert "--train.lr" in capsys.readouterr().err
+    assert "train.lr" in capsys.readouterr().err
     assert (out / "nonfinite-0.json").exists()
 
 

@@ -1,15 +1,20 @@
-"""Evaluation with a model that reads the class off the picture, so every score is known beforehand."""
+"""The confusion matrix is exact; evaluation with a model that reads the class off the image."""
 
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tiss.data.base import Batch
-from tiss.evaluation.evaluate import evaluate, slide_logits, window_starts
+from tiss.evaluation.evaluate import confusion_matrix, evaluate, slide_logits, window_starts
+from tiss.methods.base import all_sum
 from tiss.models.contract import Output, Resolution
 from tiss.models.model import choose_labels
 
@@ -33,7 +38,7 @@ class Oracle(nn.Module):
         return choose_labels(output.pixels(), "softmax")
 
 
-def picture(label: Tensor) -> Tensor:
+def image_of(label: Tensor) -> Tensor:
     return label[:, None].expand(-1, 3, -1, -1).to(torch.uint8)
 
 
@@ -43,8 +48,8 @@ def test_crops_are_predicted_at_once() -> None:
     marked[0, 0, 0] = 255
     model, told = Oracle(3).train(), []
     parts = [
-        Batch(picture(label[:3]), marked[:3], list("abc")),
-        Batch(picture(label[3:]), marked[3:], list("de")),
+        Batch(image_of(label[:3]), marked[:3], list("abc")),
+        Batch(image_of(label[3:]), marked[3:], list("de")),
     ]
     matrix = evaluate(model, parts, 3, progress=told.append)
     assert torch.equal(matrix, torch.diag(torch.bincount(label.flatten()[1:], minlength=3)))
@@ -56,7 +61,7 @@ def test_crops_are_predicted_at_once() -> None:
 def test_whole_images_slide_and_are_scored_at_the_size_of_their_label() -> None:
     label = (torch.arange(40)[None, None] // 10).expand(1, 16, 40).contiguous()
     model = Oracle(4)
-    matrix = evaluate(model, [Batch(picture(label[:, ::2, ::2]), label, ["a"])], 4)
+    matrix = evaluate(model, [Batch(image_of(label[:, ::2, ::2]), label, ["a"])], 4)
     assert matrix.sum() == label.numel()
     assert matrix.diagonal().sum() > 0.9 * label.numel()  # bilinear upsampling blurs the borders by a pixel
     assert all(shape[-2:] == (8, 8) for shape in model.seen)
@@ -77,3 +82,47 @@ def test_windows_cover_and_overlap(length: int) -> None:
     assert starts[0] == 0
     assert starts[-1] == length - 8
     assert all(0 < after - before <= 6 for before, after in itertools.pairwise(starts))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 200), st.integers(0, 2**31))
+def test_counts_like_a_loop(classes: int, pixels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prediction = rng.integers(0, classes, pixels)
+    label = rng.choice([*range(classes), 255], pixels)
+    expected = np.zeros((classes, classes), np.int64)
+    for true, guess in zip(label, prediction, strict=True):
+        if true != 255:
+            expected[true, guess] += 1
+    found = confusion_matrix(torch.from_numpy(prediction), torch.from_numpy(label), classes)
+    assert found.dtype == torch.int64
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_takes_bytes_and_any_shape() -> None:
+    label = torch.tensor([[[0, 1], [255, 1]]], dtype=torch.uint8)
+    assert confusion_matrix(torch.ones_like(label), label, 2).tolist() == [[0, 1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "label", "message"),
+    [([0], [3], "label 3"), ([3], [0], "prediction 3"), ([0, 0], [0], "differ in shape")],
+)
+def test_impossible_numbers_are_refused(prediction: list[int], label: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        confusion_matrix(torch.tensor(prediction), torch.tensor(label), 3)
+
+
+def _add(rank: int, rendezvous: str, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    large = 2**53 + 1  # a float64 cannot hold it
+    total = all_sum(torch.tensor([[large, rank], [0, 1]]))
+    torch.save(total, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_add_exactly(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_add, (str(tmp_path) + "/meet", str(tmp_path)), nprocs=2)
+    for rank in range(2):
+        total = torch.load(f"{tmp_path}/{rank}.pt")
+        assert total.tolist() == [[2**54 + 2, 1], [0, 2]]

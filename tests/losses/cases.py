@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tiss.losses.grouped import Task, plain
+from tiss.losses.chunked import Task
+from tiss.losses.pixel import plain
 from tiss.models.contract import Resolution
 
 

@@ -10,16 +10,16 @@ import json
 import torch
 
 from tests.losses.cases import CASES, errors, evaluate
-from tiss.losses import chunks, patch_contrast, triton_backend, triton_contrast
-from tiss.losses.grouped import Task
+from tiss.losses import patch_contrast, patches, triton_contrast, triton_pixels
+from tiss.losses.chunked import Task
 
 
 def main():
-    triton_backend.ELEMENTS = 8192  # fewer and larger steps: the interpreter's time goes by steps
-    results = {name: errors(triton_backend.fused_cross_entropy, case.make()) for name, case in CASES.items()}
-    results["half"] = errors(triton_backend.fused_cross_entropy, CASES["odd size"].make(kind=torch.bfloat16))
+    triton_pixels.ELEMENTS = 8192  # fewer and larger steps: the interpreter's time goes by steps
+    results = {name: errors(triton_pixels.fused_cross_entropy, case.make()) for name, case in CASES.items()}
+    results["half"] = errors(triton_pixels.fused_cross_entropy, CASES["odd size"].make(kind=torch.bfloat16))
     results["channels last"] = errors(
-        triton_backend.fused_cross_entropy, CASES["odd size"].make(), channels_last=True
+        triton_pixels.fused_cross_entropy, CASES["odd size"].make(), channels_last=True
     )
     print(json.dumps({"errors": results, "single": single(), "argmax": argmax(), "contrast": contrast()}))
 
@@ -27,17 +27,17 @@ def main():
 def single():
     """Each loss by itself equals the same loss beside the other; distillation over the old channels alone."""
     task = CASES["one new class"].make()
-    together = evaluate(triton_backend.fused_cross_entropy, task, weights=(1.0, 0.0))
+    together = evaluate(triton_pixels.fused_cross_entropy, task, weights=(1.0, 0.0))
     alone = Task(task.logits, task.split, task.total, task.to, labels=task.labels)
     alone.logits.requires_grad_()
-    loss, none = triton_backend.fused_cross_entropy(alone)
-    assert none is None
+    loss, nothing = triton_pixels.fused_cross_entropy(alone)
+    assert float(nothing) == 0
     plain_task = Task(task.logits, task.split, task.split, task.to, teacher=task.teacher)
-    _, soft = triton_backend.fused_cross_entropy(plain_task)
+    _, soft = triton_pixels.fused_cross_entropy(plain_task)
     (gradient,) = torch.autograd.grad(soft, task.logits)
     weightless = Task(task.logits, task.split, task.total, task.to, task.labels, task.teacher)
     return {
-        "hard": abs(float(loss) - evaluate(triton_backend.fused_cross_entropy, weightless)[0]),
+        "hard": abs(float(loss) - evaluate(triton_pixels.fused_cross_entropy, weightless)[0]),
         "finite": bool(together[2].isfinite().all()),
         "untouched": float(gradient[:, task.split :].abs().max()),
         "kd gradient": float(gradient.abs().max()),
@@ -50,11 +50,11 @@ def argmax():
     for name, case in CASES.items():
         task = case.make()
         pixels = task.to.upsample(task.logits)
-        found = triton_backend.argmax(task.logits, task.to, torch.uint8).long()
+        found = triton_pixels.argmax(task.logits, task.to, torch.uint8).long()
         chosen = pixels.gather(1, found.unsqueeze(1)).squeeze(1)
         wrong[name] = int((chosen < pixels.amax(1) - 1e-4).sum())
     ties = torch.zeros(1, 5, 2, 2)
-    wrong["ties"] = int(triton_backend.argmax(ties, task.to, torch.uint8).sum())
+    wrong["ties"] = int(triton_pixels.argmax(ties, task.to, torch.uint8).sum())
     return wrong
 
 
@@ -62,7 +62,7 @@ def contrast():
     """Largest relative errors of the kernels' contrast against float64: value and both gradients."""
     worst = {"value": 0.0, "gradient": 0.0}
     for signed, tau, budget in ((False, 1.0, 10**6), (True, 0.1, 10), (False, 0.05, 25), (False, 1.0, 10)):
-        chunks.CHUNK_ELEMENTS["cpu"] = budget
+        patches.CHUNK_ELEMENTS["cpu"] = budget
         generator = torch.Generator().manual_seed(3)
         pair = [torch.randn(2, 6, 5, generator=generator).transpose(1, 2).requires_grad_() for _ in range(2)]
         doubles = [tokens.detach().double().requires_grad_() for tokens in pair]

@@ -52,9 +52,7 @@ def test_medians_are_exact_across_processes(count, parts, seed, spread):
     found = thresholds_of(values, classes, mask, parts)
     for c in range(3):
         chosen = values[mask & (classes == c)]
-        median = (
-            float(chosen.median()) if len(chosen) else 0.0
-        )  # torch's median: the lower of the two in the middle
+        median = float(chosen.median()) if len(chosen) else 0.0  # torch's: the lower of the two in the middle
         assert float(found[c]) == max(median, float(np.float32(0.001)))
 
 

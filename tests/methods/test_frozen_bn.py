@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from tests.methods.toy import toy_config
-from tiss.engine.learner import Learner
 from tiss.engine.progress import Reporter
-from tiss.engine.run import open_scenario
+from tiss.engine.run import open_run
+from tiss.engine.session import Session
 from tiss.errors import TissError
 from tiss.methods.base import check_pair
-from tiss.methods.frozen_bn import batch_norms
+from tiss.methods.mib import batch_norms
 from tiss.models.model import SegmentationModel
 
 
@@ -23,21 +23,19 @@ def tensors(model: SegmentationModel) -> list[Tensor]:
 
 def movement(method: str, encoder: str, decoder: str | None = None) -> list[bool]:
     """For steps 0 to 2: whether anything in a batch norm moved."""
-    config, scenario = open_scenario(toy_config(method, encoder, decoder))
-    learner = Learner(config=config, reporter=Reporter())
-    learner.begin(scenario[0])
-    assert learner.model is not None
-    moved = []
-    for step in scenario:
-        before = tensors(learner.model)
+    run = open_run(toy_config(method, encoder, decoder))
+    session = Session.start(run.config, run.scenario[0], reporter=Reporter())
+    model, moved = session.model, []
+    for step in run.scenario:
+        before = tensors(model)
         assert len(before) >= 5
-        learner.fit(step)
-        learner.evaluate(step.test)
-        learner.model.train()  # what a user or a loop may do between steps
-        same = [torch.equal(a, b) for a, b in zip(before, tensors(learner.model), strict=True)]
+        session.learn(step)
+        session.confusion(step.test)
+        model.train()  # what a user or a loop may do between steps
+        same = [torch.equal(a, b) for a, b in zip(before, tensors(model), strict=True)]
         assert len(set(same)) == 1, "some batch norms moved and some did not"
         moved.append(not same[0])
-        assert all(parameter.requires_grad for parameter in learner.model.parameters())
+        assert all(parameter.requires_grad for parameter in model.parameters())
     return moved
 
 
@@ -51,18 +49,15 @@ def test_without_freezing_they_move() -> None:
 
 
 def test_training_mode_is_put_right_every_time() -> None:
-    config, scenario = open_scenario(toy_config("mib+frozenbn", "resnet_micro"))
-    learner = Learner(config=config, reporter=Reporter())
-    learner.fit(scenario[0])
-    learner.begin(scenario[1])
-    assert learner.model is not None
-    assert learner.method is not None
-    learner.method.begin(scenario[1], learner.model, seed=0)
+    run = open_run(toy_config("mib+frozenbn", "resnet_micro"))
+    session = Session.start(run.config, run.scenario[0], reporter=Reporter())
+    session.learn(run.scenario[0])
+    session.method.begin(run.scenario[1], session.model, seed=0)
     for _ in range(2):
-        learner.model.train()
-        learner.method.train_mode(learner.model)
-        assert learner.model.training
-        assert not any(norm.training for norm in batch_norms(learner.model))
+        session.model.train()
+        session.method.train_mode(session.model)
+        assert session.model.training
+        assert not any(norm.training for norm in batch_norms(session.model))
 
 
 def test_a_model_without_batch_norm_is_refused() -> None:

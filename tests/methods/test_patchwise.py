@@ -63,7 +63,7 @@ def test_a_block_that_is_not_there_is_refused(flag, block):
     depth = build_model(ModelConfig(encoder=ENCODER), ["background"], 32).encoder.depth
     assert depth == 3
     config = toy_config({"name": "tiss", flag: block}, ENCODER)
-    with pytest.raises(TissError, match=rf"--method\.{flag} {block}: .* it takes 0 to"):
+    with pytest.raises(TissError, match=rf"method\.{flag} {block}: .* it takes 0 to"):
         check_pair(config.method, config.model)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.methods.toy import toy_config
 from tiss.data.base import IGNORE
-from tiss.engine.run import open_scenario
+from tiss.engine.run import open_run
 from tiss.methods.base import build_method
 from tiss.methods.recall import BACKGROUND_DRAWS, patch_labels
 from tiss.models.build import build_model
@@ -19,7 +21,8 @@ def begun():
     """A method at step 1 with statistics of a background and two classes, one of them never seen."""
 
     def make(**settings):
-        config, scenario = open_scenario(toy_config("recall"))
+        run = open_run(toy_config("recall"))
+        config, scenario = run.config, run.scenario
         model = build_model(config.model, ["background", *scenario[0].new_classes], 32)
         method = build_method({"name": "recall", **settings}, len(scenario))
         method.begin(scenario[0], model, 0)
@@ -47,7 +50,7 @@ def test_a_class_counts_as_it_was_seen_to_a_power(begun, balance, share):
 def test_a_drawn_background_may_be_a_new_class(begun, hidden):
     """Making a new class likelier costs nothing where only the background is drawn and new classes may hide in it."""
     method = begun(hidden=hidden)
-    method.counts = torch.tensor([10.0, 0.0, 0.0])
+    method.memory = replace(method.memory, counts=torch.tensor([10.0, 0.0, 0.0]))
     bias = method.model.head.biases[-1]
     found = []
     for _ in range(2):
@@ -66,7 +69,8 @@ def test_the_background_takes_sure_labels_and_ignores_the_rest(begun):
     features[0, 0, 0, 1] = 1.0  # surely background; the rest may be anything
     label = torch.tensor([[[0, 0], [0, 3]]])
     output = Output(torch.zeros(1, 4, 2, 2), (features,), Resolution.of(2, 2))
-    assert method.named_background(label, output, old_head).tolist() == [[[2, 0], [IGNORE, 3]]]
+    method.old_head = old_head
+    assert method.label_background(label, output).tolist() == [[[2, 0], [IGNORE, 3]]]
 
 
 def test_a_patch_belongs_to_the_class_that_fills_it():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +14,10 @@ from torch import Tensor
 from tests.methods.toy import toy_config
 from tiss.config import ModelConfig
 from tiss.data.base import Batch
-from tiss.engine.run import open_scenario
-from tiss.losses import Prototypes
+from tiss.engine.run import open_run
+from tiss.losses import Prototypes, cross_entropy, distillation, unbiased_losses
 from tiss.methods.base import build_method
-from tiss.methods.sdr import WithPrototypes, settle
+from tiss.methods.sdr import WithPrototypes, widen
 from tiss.models.build import build_model
 from tiss.models.contract import Output, Resolution
 
@@ -66,37 +66,44 @@ def labelled_features(case: Case) -> list[tuple[int, np.ndarray]]:
     return found
 
 
+Begin = Callable[[int], WithPrototypes]
+
+
 @pytest.fixture
-def begun() -> tuple[WithPrototypes, Any]:
-    """An SDR method at step 0 of the toy scenario, with a model of the right shape."""
-    _, scenario = open_scenario(toy_config("sdr"))
-    method = build_method("sdr", 3)
+def begun(request: pytest.FixtureRequest) -> Begin:
+    """Begins a step of the toy scenario; the parameter is (official, setup)."""
+    official, setup = getattr(request, "param", (True, "overlapped"))
+    scenario = open_run(toy_config("sdr")).scenario
+    method = build_method({"name": "sdr", "official": official}, 3)
     assert isinstance(method, WithPrototypes)
     model = build_model(ModelConfig(encoder="vit_micro_patch8"), scenario[0].classes, 32)
-    method.begin(scenario[0], model, seed=0)
-    return method, (scenario, model)
+
+    def begin(index: int) -> WithPrototypes:
+        method.begin(replace(scenario[index], setup=setup), model, seed=0)
+        return method
+
+    return begin
 
 
-def test_prototypes_are_means_over_all_of_training(begun: tuple[WithPrototypes, Any]) -> None:
-    method, (scenario, model) = begun
+@pytest.mark.parametrize(
+    ("begun", "background_at"),
+    [((False, "overlapped"), {0, 1}), ((True, "overlapped"), set()), ((True, "disjoint"), {0})],
+    indirect=["begun"],
+)
+def test_prototypes_are_means_over_all_of_training(begun: Begin, background_at: set[int]) -> None:
     everything: list[tuple[int, np.ndarray]] = []
-    for seed in range(3):
-        case = make_case(seed, channels=3)
-        method.losses(case.batch, case.output, case.teacher)
-        everything += labelled_features(case)
-    check_prototypes(method, everything, classes=3)
-    method.begin(scenario[1], model, seed=0)  # the head grows, and so do the prototypes
-    check_prototypes(method, everything, classes=4)
-    for seed in range(3, 5):
-        case = make_case(seed, channels=4, old=3)
-        method.losses(case.batch, case.output, case.teacher)
-        everything += labelled_features(case)
-    assert {value for value, _ in everything} == {0, 1, 2, 3}
-    check_prototypes(method, everything, classes=4)
+    for step, old in ((0, None), (1, 3)):
+        method = begun(step)
+        check_prototypes(method, everything, classes=3 + step)  # the head grows, and so do the prototypes
+        for seed in range(3):
+            case = make_case(3 * step + seed, channels=3 + step, old=old)
+            method.losses(case.batch, case.output, case.teacher)
+            everything += [(c, f) for c, f in labelled_features(case) if c > 0 or step in background_at]
+        check_prototypes(method, everything, classes=3 + step)
+    assert {1, 2, 3} <= {value for value, _ in everything}
 
 
 def check_prototypes(method: WithPrototypes, features: list[tuple[int, np.ndarray]], classes: int) -> None:
-    assert method.prototypes is not None
     assert len(method.prototypes.mean) == len(method.prototypes.count) == classes
     for channel in range(classes):
         own = [feature for value, feature in features if value == channel]
@@ -107,22 +114,22 @@ def check_prototypes(method: WithPrototypes, features: list[tuple[int, np.ndarra
             )
 
 
-def test_terms_use_the_prototypes_of_earlier_batches(begun: tuple[WithPrototypes, Any]) -> None:
-    method, (scenario, model) = begun
-    before = make_case(0, channels=3)
+@pytest.mark.parametrize("begun", [(False, "overlapped"), (True, "overlapped")], indirect=True)
+def test_terms_use_the_prototypes_of_earlier_batches(begun: Begin) -> None:
+    method, before = begun(0), make_case(0, channels=3)
+    official = method.settings.official
     terms = method.losses(before.batch, before.output, None)
-    assert float(terms["attraction"].detach()) == 0  # there is no prototype yet
-    assert "matching" not in terms
-    assert "distillation" not in terms
-    method.begin(scenario[1], model, seed=0)
-    case = make_case(1, channels=4, old=3)
+    assert set(terms) == {"cross_entropy", "sparsity"} | (set() if official else {"attraction", "repulsion"})
+    assert official or float(terms["attraction"].detach()) == 0  # there is no prototype yet
+    method, case = begun(1), make_case(1, channels=4, old=3)
     terms = method.losses(case.batch, case.output, case.teacher)
     found = {name: float(value.detach()) for name, value in terms.items()}
-    prototype = {c: np.mean([f for v, f in labelled_features(before) if v == c], 0) for c in range(3)}
+    seen = labelled_features(before)
+    prototype = {c: np.mean([f for v, f in seen if v == c], 0) for c in range(int(official), 3)}
     own = {c: np.array([f for v, f in labelled_features(case) if v == c]) for c in range(4)}
     own = {c: features for c, features in own.items() if len(features)}
     means = {c: features.mean(0) for c, features in own.items()}
-    assert {1, 2} & set(own)
+    assert 0 in own and {1, 2} & set(own)
     known = [c for c in own if c in prototype]
     matching = np.mean([np.mean((means[c] - prototype[c]) ** 2) for c in known if c > 0])
     attraction = np.mean([np.mean((own[c] - prototype[c]) ** 2) for c in known])
@@ -130,25 +137,32 @@ def test_terms_use_the_prototypes_of_earlier_batches(begun: tuple[WithPrototypes
     assert found["matching"] == pytest.approx(0.01 * matching, rel=1e-4)
     assert found["attraction"] == pytest.approx(0.001 * attraction, rel=1e-4)
     assert found["repulsion"] == pytest.approx(0.001 * repulsion, rel=1e-4)
+    to, (logits, label) = case.output.resolution, (case.output.logits, case.batch.label)
+    assert case.teacher is not None
+    hard, soft = unbiased_losses(logits, label, case.teacher.logits, to=to)
+    if not official:
+        hard, soft = cross_entropy(logits, label, to=to), distillation(logits, case.teacher.logits, to=to)
+    assert found["cross_entropy"] == pytest.approx(float(hard))
+    assert found["distillation"] == pytest.approx(100 * float(soft))
     sum(terms.values()).backward()  # type: ignore[union-attr]
     gradient = case.output.features[0].grad
     assert gradient is not None
-    assert torch.isfinite(gradient).all()
-    assert gradient.abs().sum() > 0
+    assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0
 
 
-def test_state_goes_through_a_checkpoint(begun: tuple[WithPrototypes, Any]) -> None:
-    method, _ = begun
-    case = make_case(0, channels=3)
+def test_state_goes_through_a_checkpoint(begun: Begin) -> None:
+    method, case = begun(0), make_case(0, channels=3)
     method.losses(case.batch, case.output, None)
+    state = {name: value.clone() for name, value in method.state().items()}
     other = build_method("sdr+mib", 3)
-    assert isinstance(other, WithPrototypes)
-    other.load_state({name: value.clone() for name, value in method.state().items()})
-    assert {n: v.tolist() for n, v in other.state().items()} == {
-        n: v.tolist() for n, v in method.state().items()
-    }
+    other.load_state(state)
+    assert {n: v.tolist() for n, v in other.state().items()} == {n: v.tolist() for n, v in state.items()}
+    grown = begun(1)  # what a resumed run does: the step begins, then the state of the last one is loaded
+    expected = {name: value.clone() for name, value in grown.state().items()}
+    grown.load_state(state)
+    assert all(torch.equal(value, expected[name]) for name, value in grown.state().items())
 
 
-def test_a_long_run_goes_on_counting() -> None:
-    many = settle(Prototypes(torch.ones(1, 1), torch.full((1,), 2.0**25)), torch.device("cpu"))
+def test_a_long_run_keeps_counting() -> None:
+    many = widen(Prototypes(torch.ones(1, 1), torch.full((1,), 2.0**25)), 1, 1, torch.device("cpu"))
     assert float(many.update(torch.ones(1, 1), torch.ones(1)).count - many.count) == 1

@@ -7,7 +7,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +19,8 @@ from tests.methods.toy import toy_config
 from tiss.config import RunConfig
 from tiss.engine.learner import Learner
 from tiss.engine.progress import Bar, Reporter
-from tiss.engine.run import open_scenario, run_experiment
+from tiss.engine.run import open_run, run_experiment
+from tiss.engine.session import Session
 from tiss.files import read_tensors
 from tiss.models.model import SegmentationModel
 
@@ -49,7 +50,8 @@ def check_method(
 
 def run_straight(config: RunConfig, folder: Path) -> Straight:
     """The steps one after another in Python, without a run folder."""
-    config, scenario = open_scenario(config)
+    run = open_run(config)
+    config, scenario = run.config, run.scenario
     learner = Learner(config=config, reporter=Reporter())
     found = Straight([], [], [])
     for step in scenario:
@@ -57,12 +59,12 @@ def run_straight(config: RunConfig, folder: Path) -> Straight:
             learner.fit(step)
         for teacher, before in teachers:
             assert_equal(dict(teacher.state_dict()), before)
-        assert learner.model is not None
-        assert learner.method is not None
-        assert len(learner.model.classes) == step.seen
-        check_saved(learner.model, folder / f"step-{step.index}")
-        found.models.append(copied(learner.model.state_dict()))
-        found.states.append(copied(learner.method.state()))
+        session = learner.session
+        assert session is not None
+        assert len(session.model.classes) == step.seen
+        check_saved(session.model, folder / f"step-{step.index}")
+        found.models.append(copied(session.model.state_dict()))
+        found.states.append(copied(session.method.state()))
         found.images.append(len(step.train))
     return found
 
@@ -71,16 +73,15 @@ def run_straight(config: RunConfig, folder: Path) -> Straight:
 def watched_teachers() -> Iterator[list[tuple[SegmentationModel, Tensors]]]:
     """Every teacher that is used meanwhile, with its weights as they were at the start."""
     used: list[tuple[SegmentationModel, Tensors]] = []
-    original = Learner._make_teacher
+    original = Session.make_teacher
 
-    def watch(learner: Learner) -> SegmentationModel:
-        teacher = original(learner)
-        assert learner.model is not None
-        assert_equal(copied(teacher.state_dict()), copied(learner.model.state_dict()))
+    def watch(session: Session) -> SegmentationModel:
+        teacher = original(session)
+        assert_equal(copied(teacher.state_dict()), copied(session.model.state_dict()))
         used.append((teacher, copied(teacher.state_dict())))
         return teacher
 
-    with mock.patch.object(Learner, "_make_teacher", watch):
+    with mock.patch.object(Session, "make_teacher", watch):
         yield used
 
 
@@ -95,17 +96,16 @@ def check_saved(model: SegmentationModel, folder: Path) -> None:
 
 def check_promises(method: str, straight: Straight, config: RunConfig) -> None:
     """What a method promises to hold is the same to the last bit after each step; the rest has moved."""
-    config, scenario = open_scenario(config)
-    learner = Learner(config=config, reporter=Reporter())
-    learner.begin(scenario[0])
-    assert learner.model is not None
+    run = open_run(config)
+    config, scenario = run.config, run.scenario
+    model = Session.start(config, scenario[0], reporter=Reporter()).model
     held = PROMISES.get(method, lambda model, name: False)
-    fresh = copied(learner.model.state_dict())
+    fresh = copied(model.state_dict())
     assert any(not torch.equal(fresh[name], straight.models[0][name]) for name in fresh), (
         "step 0 learned nothing"
     )
     for before, after in zip(straight.models, straight.models[1:], strict=False):
-        names = {name for name in before if held(learner.model, name)}
+        names = {name for name in before if held(model, name)}
         assert_equal({n: after[n] for n in names}, {n: before[n] for n in names})
         moved = [n for n in after if n not in before or not torch.equal(before[n], after[n])]
         assert moved, "a later step learned nothing"
@@ -164,7 +164,7 @@ class _Fuse:
 
 def resume_until_done(config: RunConfig) -> None:
     """Stopped within step 0, before the first checkpoint of step 1, after it, and at the end of step 2."""
-    stops = [(0, 3)] if open_scenario(config)[1].joined else [(0, 3), (1, 1), (1, 2), (2, 3)]
+    stops = [(0, 3)] if open_run(config).scenario.joined else [(0, 3), (1, 1), (1, 2), (2, 3)]
     for number, (step, updates) in enumerate(stops):
         stopped = False
         try:
@@ -204,7 +204,3 @@ def assert_equal(found: Tensors, expected: Tensors) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
-
-
-def with_settings(config: RunConfig, **train: object) -> RunConfig:
-    return replace(config, train=replace(config.train, **train))  # type: ignore[arg-type]

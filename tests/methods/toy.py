@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tiss.config import RunConfig, from_mapping
-from tiss.data.base import DATASETS, Sample
+from tiss.data.base import DATASETS, Dataset, Sample
 from tiss.randomness import stream
 
 SIDE = 36
@@ -17,13 +16,11 @@ COUNTS = {"train": 16, "test": 6}
 
 
 @DATASETS.register("toy")
-class ToyData:
+class ToyData(Dataset):
     """Two bright rectangles on noise; a class is a colour. The rectangle's first row is to be ignored."""
 
     name = "toy"
     classes = tuple(f"class{value}" for value in range(1, CLASSES + 1))
-    has_background = True
-    background_in_test = 0
     default_crop = 32
     default_task = "2-1"
 
@@ -52,12 +49,6 @@ class ToyData:
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
         return {id: frozenset(self._values(id)) for id in self.ids(split)}
-
-    def colours(self) -> list[tuple[int, int, int]] | None:
-        return None
-
-    def root_path(self) -> Path | None:
-        return None
 
 
 TRAIN = {

@@ -1,16 +1,12 @@
-"""Compiled and exported forward passes: one graph, no compilation again after growth, ONNX numbers."""
+"""Compiled forward passes: one graph, and no compilation again after growth."""
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from tests.models.tester import Pixels, make_model, pictures
+from tests.models.tester import make_model, pictures
 from tiss.models.timm_encoder import knows
 
 PAIRS = [
@@ -59,29 +55,3 @@ def test_compiles_whole_with_gradients(encoder: str, decoder: str) -> None:
     torch.testing.assert_close(output.logits, plain.logits, atol=1e-5, rtol=1e-4)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], atol=1e-5, rtol=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
-def test_onnx(encoder: str, decoder: str, tmp_path: Path) -> None:
-    """The exported file gives the model's numbers, for batches of another size too."""
-    skip_without_timm(encoder)
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model = make_model(encoder, decoder).eval()
-    model.grow(["horse"], "background")
-    model.encoder.lay_out(40, 72)
-    wrapped = Pixels(model)
-    images = pictures(2, 40, 72)
-    path = str(tmp_path / "model.onnx")
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        batch = torch.export.Dim("batch", min=1, max=64)
-        torch.onnx.export(
-            wrapped, (images,), path, dynamo=True, dynamic_shapes=({0: batch},), input_names=["images"]
-        )
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for count in (1, 3):
-        more = pictures(count, 40, 72, seed=count)
-        (ours,) = session.run(None, {"images": more.numpy()})
-        np.testing.assert_allclose(ours, wrapped(more).detach().numpy(), atol=2e-5, rtol=1e-4)

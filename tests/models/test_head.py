@@ -58,16 +58,6 @@ def test_a_class_cannot_come_twice() -> None:
     assert model.classes == ["background", "cat", "dog"]
 
 
-def test_head_is_replaced_at_step_0_only() -> None:
-    model = make_model("vit_micro_patch8")
-    model.replace_head("cosine")
-    assert model.architecture.head == "cosine"
-    assert model(pictures(1, 32, 32)).logits.abs().max() <= 10.001
-    model.grow(["horse"], "background")
-    with pytest.raises(TissError, match="step 0"):
-        model.replace_head("linear")
-
-
 def test_labels_by_sigmoid() -> None:
     """The largest foreground sigmoid if over .5, else the background, whatever channel 0 says."""
     pixels = torch.tensor([[9.0, -1.0, -2.0], [9.0, 0.5, 0.1], [-9.0, -0.1, 0.2]]).T.reshape(1, 3, 1, 3)

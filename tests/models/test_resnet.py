@@ -12,7 +12,7 @@ from tiss.config import ModelConfig
 from tiss.errors import TissError
 from tiss.models import DECODERS, ENCODERS, EncoderOptions, resolve
 from tiss.models.build import from_architecture
-from tiss.models.deeplab import AtrousPyramid
+from tiss.models.decoder import AtrousPyramid
 
 
 @pytest.mark.parametrize("decoder", ["deeplabv3", "deeplabv3plus", "linear", "mlp"])

@@ -36,20 +36,10 @@ def test_needs_are_patch_tokens_in_reading_order() -> None:
 
 def test_unknown_block_is_one_line() -> None:
     model = make_model("vit_micro_patch8")
-    with pytest.raises(TissError, match="no block 3: it has blocks 0 to 2"):
+    with pytest.raises(TissError, match="no feature 3: it has blocks 0 to 2"):
         model(pictures(1, 32, 32), (3,))
     with pytest.raises(TissError, match="no feature 'stage1'"):
         model(pictures(1, 32, 32), ("stage1",))
-
-
-def test_layout_makes_resizing_permanent() -> None:
-    encoder = ENCODERS.get("vit_micro_patch8")(EncoderOptions(image_size=32)).eval()
-    images = torch.randn(1, 3, 40, 64)
-    before = encoder(images)[0][0]
-    assert isinstance(encoder, VisionTransformer)
-    encoder.lay_out(40, 64)
-    assert encoder.grid == (5, 8)
-    torch.testing.assert_close(encoder(images)[0][0], before)
 
 
 def test_positions_keep_a_constant_and_the_first_tokens() -> None:

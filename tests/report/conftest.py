@@ -10,7 +10,7 @@ import torch
 from tests.report.fakes import folder, results
 from tiss.config import ModelConfig
 from tiss.data.shapes import Shapes
-from tiss.engine.results import save_confusion
+from tiss.files import write_tensors
 from tiss.models.build import build_model
 from tiss.models.model import SegmentationModel
 from tiss.scenarios.scenario import Scenario, load_scenario
@@ -41,4 +41,6 @@ def model_runs(tmp_path_factory: pytest.TempPathFactory, scenario: Scenario) -> 
 
 def _save(model: SegmentationModel, path: Path) -> None:
     model.save_pretrained(path)
-    save_confusion(path, torch.eye(len(model.classes), dtype=torch.int64))
+    write_tensors(
+        path / "confusion.safetensors", {"confusion": torch.eye(len(model.classes), dtype=torch.int64)}
+    )

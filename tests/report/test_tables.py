@@ -1,24 +1,64 @@
-"""The tables hold what the runs scored."""
+"""The tables hold what the runs scored, in every format."""
 
 from __future__ import annotations
 
+import csv
 import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from tests.report.fakes import GROUPS, results
+from tests.report.fakes import GROUPS, folder, results
+from tiss.errors import TissError
 from tiss.evaluation.scores import percent
-from tiss.report.runs import Experiment, experiments, load_results
-from tiss.report.table import Table, cell_text
-from tiss.report.tables import class_table, final_table, forgetting_table, print_results, step_table
+from tiss.report.paper import paper_table
+from tiss.report.render import (
+    CSV_HEADS,
+    escape_latex,
+    print_results,
+    print_table,
+    render_tables,
+    to_csv,
+    to_html,
+    to_latex,
+    to_markdown,
+)
+from tiss.report.runs import Experiment, Value, experiments, load_results
+from tiss.report.tables import (
+    Column,
+    Row,
+    Table,
+    cell_text,
+    class_table,
+    final_table,
+    forgetting_table,
+    recipe_lines,
+    report_tables,
+    step_table,
+)
 
 RUNS = [results(method) for method in ("ft", "mib", "tiss", "offline")]
+TABLE = Table(
+    "A title with 5 % & <more>",
+    ("method",),
+    (Column("old", "with b"), Column("new", "with b"), Column("lost", lower=True)),
+    (
+        Row(("FT_x",), (Value(10.0), Value(40.0, 1.26, 3), Value(60.0))),
+        Row(("MiB",), (Value(70.0), Value(30.0), Value(5.0))),
+        Row(("TISS",), (Value(70.04), None, Value(7.0))),
+        Row(("offline",), (Value(80.0), Value(80.0), None), family=None, rule=True),
+    ),
+    ("A note.",),
+)
 
 
-@pytest.fixture
-def experiment() -> Experiment:
-    return experiments(load_results(RUNS))[0]
+def sort(*runs: object) -> Experiment:
+    (found,) = experiments(load_results(runs))  # type: ignore[arg-type]
+    return found
 
 
 def column(table: Table, group: str, name: str) -> list[str]:
@@ -26,73 +66,273 @@ def column(table: Table, group: str, name: str) -> list[str]:
     return [cell_text(row.cells[position]) for row in table.rows]
 
 
-def test_final_table(experiment: Experiment) -> None:
-    table = final_table(experiment)
+def printed(table: Table, width: int) -> list[str]:
+    stream = io.StringIO()
+    print_table(table, Console(file=stream, width=width))
+    return stream.getvalue().splitlines()
+
+
+def test_final_table() -> None:
+    table = final_table(sort(*RUNS))
     last = [run["steps"][-1]["scores"] for run in RUNS]
-    for average, group in (
-        ("with_background", "with background"),
-        ("without_background", "without background"),
-    ):
+    for average in ("with_background", "without_background"):
+        group = average.replace("_", " ")
         for part in ("old", "new", "all", "harmonic"):
             assert column(table, group, part) == [percent(scores[part][average]) for scores in last]
-        over = [percent(run["average"][average]) for run in RUNS[:3]]
-        assert column(table, group, "over steps") == [*over, "–"]
+        assert column(table, group, "over steps")[:3] == [
+            percent(run["average"][average]) for run in RUNS[:3]
+        ]
+        assert column(table, group, "over steps")[3] == "–"
     assert column(table, "old classes", "forgotten")[3] == "–"
     assert table.rows[3].family is None  # the upper bound competes with nobody
+    share = last[2]["all"]["with_background"] / last[3]["all"]["with_background"]
+    assert column(table, "", "all / offline")[2:] == [f"{share:.3f}", "–"]
+    timed = [results("ft", seed, train_seconds=[60.0, 90.0 + 60 * seed]) for seed in (0, 1)]
+    assert column(final_table(sort(*timed)), "", "minutes") == ["3.0"]
 
 
-def test_step_table(experiment: Experiment) -> None:
-    table = step_table(experiment)
-    assert len(table.rows) == 3 * 3 + 1
-    assert column(table, "with background", "new")[0] == "–"
-    steps = [percent(step["scores"]["old"]["with_background"]) for step in RUNS[0]["steps"]]
-    assert column(table, "with background", "old")[:3] == steps
-    assert table.rows[-1].labels == ("offline", "all at once")
-
-
-def test_class_and_forgetting_tables(experiment: Experiment) -> None:
+def test_step_class_and_forgetting_tables() -> None:
+    experiment = sort(*RUNS)
+    steps = step_table(experiment)
+    assert len(steps.rows) == 3 * 3 + 1
+    assert column(steps, "with background", "new")[0] == "–"
+    scores = [percent(step["scores"]["old"]["with_background"]) for step in RUNS[0]["steps"]]
+    assert column(steps, "with background", "old")[:3] == scores
+    assert steps.rows[-1].labels == ("offline", "all at once")
     classes = class_table(experiment)
     assert [c.name for c in classes.columns] == RUNS[0]["classes"]
     assert column(classes, "step 1", "star")[1] == percent(RUNS[1]["steps"][-1]["iou"]["star"])
     lost = forgetting_table(experiment)
-    assert lost is not None
+    assert lost is not None and len(lost.rows) == 3
     assert len(lost.columns) == len(GROUPS[0]) + len(GROUPS[1])
     assert column(lost, "step 0", "disc")[0] == percent(RUNS[0]["steps"][-1]["forgetting"]["disc"])
-    assert len(lost.rows) == 3
+    assert forgetting_table(sort(RUNS[3])) is None
 
 
-def test_without_a_real_background_there_is_one_average() -> None:
-    run = results(has_background=False)
-    table = final_table(experiments(load_results([run]))[0])
-    assert {column.group for column in table.columns} == {"without background", "old classes"}
-    assert any("Channel 0 is no class" in note for note in table.notes)
-
-
-def test_absent_classes_are_told() -> None:
-    run = results()
-    run["steps"][-1] |= {"absent": ["moon"]}
-    table = final_table(experiments(load_results([run]))[0])
-    assert "No true pixel in the test, left out of every mean: moon." in table.notes
-
-
-def test_seeds_are_told() -> None:
-    table = final_table(experiments(load_results([results(seed=0), results(seed=1)]))[0])
-    assert "Mean ± sample deviation over 2 seeds." in table.notes
-    assert "±" in cell_text(table.rows[0].cells[0])
+def test_notes_say_what_a_reader_must_know() -> None:
+    bare = final_table(sort(results(has_background=False)))
+    assert {column.group for column in bare.columns} == {"without background", "old classes"}
+    assert any("Channel 0" in note for note in bare.notes)
+    absent = results()
+    absent["steps"][-1] |= {"absent": ["moon"]}
+    assert any("moon" in note for note in final_table(sort(absent)).notes)
+    seeds = final_table(sort(results(seed=0), results(seed=1)))
+    assert any("2 seeds" in note for note in seeds.notes) and "±" in cell_text(seeds.rows[0].cells[0])
 
 
 def test_a_run_under_way_competes_with_nobody() -> None:
     short = results("mib")
     short |= {"finished": False, "steps": short["steps"][:1]}
-    table = final_table(experiments(load_results([results(), short]))[0])
+    table = final_table(sort(results(), short))
     assert {row.labels[0]: row.family for row in table.rows} == {"TISS": "all", "MiB (step 0 of 2)": None}
+
+
+def test_plop_with_the_exact_median_is_named_and_explained(tmp_path: Path) -> None:
+    runs = [
+        folder(tmp_path, results("plop", seed), official=official)
+        for seed in (0, 1)
+        for official in (False, True)
+    ]
+    table = final_table(sort(*runs))
+    assert [row.labels[0] for row in table.rows] == ["PLOP", "PLOP (exact median)"]
+    assert any("official: false" in note for note in table.notes)
+    assert not any("official" in note for note in final_table(sort(*runs[1::2])).notes)
+
+
+USUAL = {"recipe": "tuned", "lr": 0.001, "step_lr": 0.0002, "epochs": 4, "step_epochs": 10}
+
+
+def trained(label: str, at_once: bool = False, **changed: object) -> SimpleNamespace:
+    settings = {f"train.{name}": value for name, value in (USUAL | changed).items()}
+    return SimpleNamespace(label=label, at_once=at_once, first=SimpleNamespace(settings=settings))
+
+
+def test_rows_that_were_trained_differently_are_named_with_what_differs() -> None:
+    rows = [
+        *(trained("FT"), trained("MiB"), trained("LwF"), trained("offline", at_once=True)),
+        *(trained("A", epochs=9), trained("B", epochs=9), trained("recall", step_lr=0.0005, step_epochs=5)),
+    ]
+    assert recipe_lines(rows) == [  # type: ignore[arg-type]
+        "recipe tuned · learning rate 0.001, in later steps 0.0002 · epochs 4, in later steps 10",
+        "A, B: epochs 9, in later steps 10",
+        "recall: learning rate 0.001, in later steps 0.0005 · epochs 4, in later steps 5",
+    ]  # offline has no later steps: it differs in nothing
+    rows[3] = trained("offline", at_once=True, epochs=40)
+    assert "offline: epochs 40" in recipe_lines(rows)  # type: ignore[arg-type]
+    bare = SimpleNamespace(label="FT", at_once=False, first=SimpleNamespace(settings={}))
+    assert recipe_lines([bare]) == []  # type: ignore[list-item]
+
+
+def test_marks_rank_within_a_family_as_shown() -> None:
+    assert TABLE.marks == {
+        (1, 0): "best",
+        (2, 0): "best",
+        (0, 0): "second",  # 70.04 prints as 70.0
+        (0, 1): "best",
+        (1, 1): "second",
+        (1, 2): "best",
+        (2, 2): "second",
+    }
+    rows = (Row(("a",), (Value(1.0),), "x"), Row(("b",), (Value(2.0),), "y"), Row(("c",), (Value(2.0),), "y"))
+    assert Table("", ("m",), (Column("v"),), rows).marks == {}
+    assert TABLE.groups == [("with b", 2), ("", 1)]
+
+
+def test_columns_are_chosen_and_empty_ones_go() -> None:
+    table = Table("", ("m",), tuple(map(Column, "abc")), (Row(("x",), (None, Value(1.0), Value(2.0))),))
+    kept = table.only(lambda column: column.name != "c")
+    assert ([c.name for c in kept.columns], kept.rows[0].cells) == (["b"], (Value(1.0),))
+
+
+def test_markdown() -> None:
+    lines = to_markdown(TABLE).splitlines()
+    assert lines[2] == "| method | with b old | with b new | lost |"
+    assert lines[4] == "| FT_x | *10.0* | **40.0 ± 1.3** | 60.0 |"
+    assert lines[6] == "| TISS | **70.0** | – | *7.0* |"
+    assert "A note." in lines
+
+
+def test_latex() -> None:
+    text = to_latex(TABLE)
+    assert r"\caption{A title with 5 \% \& $<$more$>$." in text
+    assert r"\multicolumn{2}{c}{with b}" in text
+    assert r"\cmidrule(lr){2-3}" in text
+    assert r"FT\_x & \underline{10.0} & \textbf{40.0 $\pm$ 1.3} & 60.0 \\" in text
+    assert text.count(r"\midrule") == 2
+    assert escape_latex("a\\b") == r"a\textbackslash{}b"
+    rows = (
+        Row(("15-1",), (Value(-3.14, 0.5, 3), Value(-2.0), None)),
+        Row(("b",), (Value(1.0), Value(-1.0), "a-b")),
+    )
+    lines = to_latex(Table("15-1", ("m",), tuple(map(Column, "abc")), rows)).splitlines()
+    assert (
+        r"15-1 & \underline{$-$3.1 $\pm$ 0.5} & \underline{$-$2.0} & -- \\" in lines
+    )  # a minus, not a hyphen
+    assert r"b & \textbf{1.0} & \textbf{$-$1.0} & a-b \\" in lines
+
+
+def test_latex_has_nothing_left_that_it_could_stumble_over() -> None:
+    nasty = "".join(map(chr, range(32, 127))) + "–…·±×≤≥λτ→−"
+    table = Table(nasty, (nasty,), (Column(nasty, nasty),), (Row((nasty,), (nasty,)),), (nasty,))
+    for line in to_latex(table).splitlines():
+        text = re.sub(r"\\([&%$#_{}])", "", line.removesuffix(r" \\"))  # what is escaped by a backslash
+        assert text.isascii()
+        assert not re.search(r"[%#_~^]", text)
+        assert text.count("$") % 2 == 0
+        assert text.count("{") == text.count("}")
+    assert to_latex(table).splitlines()[-4].count("&") - 2 * nasty.count("&") == 1  # one label, one cell
+
+
+class Checker(HTMLParser):
+    """Every tag that opens closes, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_balanced_and_escaped() -> None:
+    text = to_html(TABLE)
+    assert Checker(text).tags.count("td") == 12
+    assert "&lt;more&gt;" in text
+    assert '<td class="best">40.0 ± 1.3</td>' in text
+
+
+def test_terminal_cuts_wide_tables_between_groups() -> None:
+    narrow = [line.split() for line in printed(TABLE, 32) if line.startswith("MiB")]
+    assert narrow == [["MiB", "70.0", "30.0"], ["MiB", "5.0"]]
+    assert sum(line.startswith("MiB") for line in printed(TABLE, 100)) == 1
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, 60), (3, 60), (7, 30), (7, 36), (7, 40)])
+def test_a_group_keeps_its_whole_name_in_every_part(count: int, width: int) -> None:
+    columns = tuple(Column(f"c{index}", "without background") for index in range(count))
+    row = Row(("FT",), (Value(1.0),) * count)
+    lines = printed(Table("t", ("method",), columns, (row,)), width)
+    parts = sum(line.startswith("FT") for line in lines)
+    assert (parts > 1) == (count == 7)
+    assert sum("without background" in line for line in lines) == parts
+    assert max(map(len, lines)) <= width
+
+
+def test_rows_with_long_labels_are_numbered_where_values_would_have_no_room() -> None:
+    columns = tuple(Column(f"c{index}", "15-1") for index in range(8))
+    labels = (("FT", "b", "this very long package"), ("MiB", "b", "another package"))
+    rows = tuple(Row(one, tuple(Value(10.0 * n + i) for i in range(8))) for n, one in enumerate(labels, 1))
+    table = Table("t", ("method", "b", "source"), columns, rows)
+    lines = printed(table, 56)
+    assert "  2  MiB · b · another package" in lines
+    values = [line.split()[3:] for line in lines if line.split()[:3] == ["2", "MiB", "b"]]
+    assert [text for part in values for text in part] == [f"{20 + index}.0" for index in range(8)]
+    assert max(map(len, lines)) <= 56
+    assert not any(line.startswith("row") for line in printed(table, 120))
+    name = "MiB+cd (vit_small_patch14_dinov2)"
+    steps = tuple(Row((name if not step else "", str(step)), (Value(50.0),) * 8) for step in range(3))
+    lines = printed(Table("t", ("method", "step"), columns, steps), 70)
+    assert f"  3  {name} · 2" in lines  # a row that continues a method names it all the same
 
 
 def test_print_results_fits_the_terminal() -> None:
     stream = io.StringIO()
     print_results(RUNS, Console(file=stream, width=80), classes=True)
-    lines = stream.getvalue().splitlines()
-    assert all(len(line) <= 80 for line in lines)
     text = stream.getvalue()
+    assert all(len(line) <= 80 for line in text.splitlines())
     for expected in ("after the last step", "step by step", "by class", "points lost", "offline"):
         assert expected in text
+
+
+def test_unknown_format() -> None:
+    with pytest.raises(TissError, match="latex"):
+        render_tables([TABLE], "latx")
+
+
+def lines_of(*tables: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render_tables(tables, "csv"))))
+
+
+def test_csv_has_all_digits_and_nothing_for_an_empty_cell() -> None:
+    rows = (Row(("FT",), (Value(70.04), None)), Row(("MiB",), (Value(1 / 3, 1.26, 3), Value(-2.5))))
+    found = lines_of(Table("t", ("method",), (Column("old"), Column("new")), rows))
+    assert [(one["method"], one["column"]) for one in found] == [
+        ("FT", "old"),
+        ("MiB", "old"),
+        ("MiB", "new"),
+    ]
+    assert [float(one["value"]) for one in found] == [70.04, 1 / 3, -2.5]
+    assert [(one["deviation"], one["seeds"]) for one in found] == [("", "1"), ("1.26", "3"), ("", "1")]
+
+
+def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
+    runs = [*(results(method, seed) for method in ("ft", "tiss") for seed in (0, 1)), results("offline")]
+    found = lines_of(*report_tables(sort(*runs)))
+    assert {one["table"] for one in found} == {"last step", "steps", "classes", "forgetting"}
+    assert {one["method"] for one in found} == {"FT", "TISS", "offline"}
+    keys = [tuple(one[head] for head in CSV_HEADS[: CSV_HEADS.index("value")]) for one in found]
+    assert len(set(keys)) == len(keys)
+    assert {(one["data"], one["task"], one["setup"]) for one in found} == {("shapes", "4-2", "overlapped")}
+    steps = {one["step"] for one in found if (one["table"], one["method"]) == ("steps", "TISS")}
+    assert steps == {"0", "1", "2"}
+    assert {one["step"] for one in found if one["method"] == "offline"} == {""}  # all classes at once
+    added = {one["column"]: one["added"] for one in found if one["table"] == "classes"}
+    assert (added["disc"], added["cross"], added["bar"], added["background"]) == ("0", "1", "2", "")
+
+
+def test_the_paper_s_rows_have_the_same_columns_in_the_csv() -> None:
+    found = list(csv.DictReader(io.StringIO(to_csv([paper_table("voc")]))))
+    assert {one["average"] for one in found} == {
+        *("with background", "without background", "unclear", "not derivable")
+    }
+    assert {one["table"] for one in found} == {"paper voc"}
+    assert ("15-1", "overlapped") in {(one["task"], one["setup"]) for one in found}
+    assert {one["seeds"] for one in found} == {""}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.samples import make_voc
-from tiss.data.published import read_table
+from tiss.data.classes import read_table
 from tiss.data.voc import VOC
 from tiss.scenarios import published
 from tiss.scenarios.published import compare_lists, compare_task, find_lists, list_hash, published_tasks
@@ -60,7 +60,7 @@ def test_one_id_is_found_from_the_hash_alone(dataset: VOC, monkeypatch: pytest.M
 
 def test_more_ids_need_the_lists(dataset: VOC, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend(monkeypatch, rows({0: ["a", "c", "e"], 1: ["a", "x"]}))
-    assert "--lists DIR" in compare(dataset)[1].explanation[0]
+    assert "set lists" in compare(dataset)[1].explanation[0]
     (tmp_path / "15-5").mkdir()
     (tmp_path / "15-5" / "train-1.txt").write_text("a\nx\n")
     lines = compare(dataset, find_lists(tmp_path, "15-5", "overlapped"))[1].explanation

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.user.story import QUICK
-from tests.user.test_learning import refused
+from tests.user.story import QUICK, refused
 from tiss.cli.main import main
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits
@@ -19,7 +18,7 @@ from tiss.models import SegmentationModel
 from tiss.models.timm_encoder import declare_torchvision_operators
 from tiss.user.segformer import from_segformer
 
-PICTURES = [
+IMAGES = [
     torch.randint(0, 256, (3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(i))
     for i in range(3)
 ]
@@ -50,33 +49,33 @@ def make(folder: Path, names: list[str], spread: float = 1.0) -> Any:
     return model
 
 
-def theirs(model: Any, picture: torch.Tensor) -> torch.Tensor:
+def theirs(model: Any, image: torch.Tensor) -> torch.Tensor:
     mean, std = torch.tensor([0.4, 0.4, 0.4]).view(3, 1, 1), torch.tensor([0.2, 0.3, 0.2]).view(3, 1, 1)
     with torch.inference_mode():
-        return model(((picture / 255 - mean) / std)[None]).logits
+        return model(((image / 255 - mean) / std)[None]).logits
 
 
 def test_logits_equal_those_of_transformers_and_background_goes_first(tmp_path: Path) -> None:
     reference = make(tmp_path, ["road", "Background", "car"])
-    model = from_segformer(tmp_path, PICTURES, device="cpu")
+    model = from_segformer(tmp_path, IMAGES, device="cpu")
     assert model.classes == ["background", "road", "car"]
-    expected = theirs(reference, PICTURES[0])[:, [1, 0, 2]]
-    torch.testing.assert_close(model(PICTURES[0][None]).logits, expected, atol=1e-4, rtol=1e-4)
+    expected = theirs(reference, IMAGES[0])[:, [1, 0, 2]]
+    torch.testing.assert_close(model(IMAGES[0][None]).logits, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_added_background_has_the_median_probability_and_changes_nothing_else(tmp_path: Path) -> None:
     reference = make(tmp_path, ["road", "car", "sky"], spread=3.0)
-    model = from_segformer(tmp_path, PICTURES, device="cpu")
+    model = from_segformer(tmp_path, IMAGES, device="cpu")
     assert model.classes == ["background", "road", "car", "sky"]
     with torch.inference_mode():
-        pixels = torch.cat([slide_logits(model, picture[None], 64)[0].flatten(1) for picture in PICTURES], 1)
+        pixels = torch.cat([slide_logits(model, image[None], 64)[0].flatten(1) for image in IMAGES], 1)
     probability = pixels.softmax(dim=0)[0].median()
     assert math.isclose(float(probability), 0.01, rel_tol=1e-3)
     rows = reference.decode_head.classifier.weight[:, :, 0, 0]
     torch.testing.assert_close(model.head.rows[0][0], rows.mean(dim=0))
     assert (pixels.argmax(dim=0) > 0).float().mean() >= 0.99
-    old = theirs(reference, PICTURES[0])
-    torch.testing.assert_close(model(PICTURES[0][None]).logits[:, 1:], old, atol=1e-4, rtol=1e-4)
+    old = theirs(reference, IMAGES[0])
+    torch.testing.assert_close(model(IMAGES[0][None]).logits[:, 1:], old, atol=1e-4, rtol=1e-4)
 
 
 def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> 
         model.decode_head.classifier.bias.zero_()
     model.save_pretrained(tmp_path)
     with pytest.raises(TissError, match="no background class"):
-        from_segformer(tmp_path, PICTURES, device="cpu")
+        from_segformer(tmp_path, IMAGES, device="cpu")
 
 
 def test_extend(story: Path, tmp_path: Path) -> None:
@@ -106,16 +105,8 @@ def test_another_shape_or_a_missing_part_is_one_line(
     make(tmp_path / "s", ["road", "car"])
     path = tmp_path / "s" / "config.json"
     config = json.loads(path.read_text())
-    command = [
-        "extend",
-        str(tmp_path / "s"),
-        "--data",
-        str(story / "tonight"),
-        "--classes",
-        "star",
-        "--out",
-        str(tmp_path / "o"),
-    ]
+    command = ["extend", tmp_path / "s", "--data", story / "tonight", "--classes", "star"]
+    command += ["--out", tmp_path / "o"]
     path.write_text(json.dumps(config | {"depths": [3, 1, 1, 1]}))
     assert "another shape" in refused(command, capsys)
     path.write_text(json.dumps(config | {"id2label": {"0": "road", "5": "car"}}))

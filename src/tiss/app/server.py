@@ -1,4 +1,4 @@
-"""The web page: built with gradio, served on loopback unless a password guards it."""
+"""The web page: built with gradio, served on loopback unless it has a password."""
 
 from __future__ import annotations
 
@@ -13,20 +13,42 @@ from typing import Any
 
 from torch import Tensor
 
-from tiss.app.stations import Stations, picture_key, shrink
-from tiss.app.view import STYLE, history_html, run_html, view
-from tiss.data.images import picture_size, read_image
+from tiss.app.steps import Steps, image_key, shrink
+from tiss.app.view import image_html, run_html
+from tiss.data.images import image_size, read_image
 from tiss.errors import TissError
+from tiss.report.html import stylesheet
 
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
-LONGEST = 1024  # side at which pictures are segmented and shown
-WAITING = 200  # pictures in the queue; one more is refused
-SESSIONS = (
-    64  # visitors whose last answer is kept, pictures and all: gradio's own 10,000 would fill the memory
-)
+LONGEST = 1024  # longest side at which images are segmented and shown
+WAITING = 200  # images in the queue; one more is refused
+SESSIONS = 64  # visitors whose last answer is kept, with images: gradio's own 10,000 would fill the memory
 PASSWORD = "TISS_APP_PASSWORD"
-EMPTY = "<p>Drop a picture on the left.</p>"
+EMPTY = "<p>Drop an image on the left.</p>"
+STYLE = """
+#before:not(:has(figure)){display:none}
+.tiss-view{margin:0;position:relative}.tiss-view .shown img{width:100%}
+.tiss-view .index{display:none}.tiss-view .name{min-height:1.6em;font-weight:600}
+"""
+# reads the class under the pointer from a hidden image of class numbers, and writes its name
+SCRIPT = """<script>
+function tissName(box, event) {
+  const shown = box.querySelector('.shown img');
+  if (!box.pixels) {
+    const index = box.querySelector('.index img'), canvas = document.createElement('canvas');
+    canvas.width = index.naturalWidth; canvas.height = index.naturalHeight;
+    box.pixels = canvas.getContext('2d', {willReadFrequently: true});
+    box.pixels.drawImage(index, 0, 0);
+    box.names = JSON.parse(box.dataset.names);
+  }
+  const place = shown.getBoundingClientRect(), canvas = box.pixels.canvas;
+  const x = Math.floor((event.clientX - place.left) / place.width * canvas.width);
+  const y = Math.floor((event.clientY - place.top) / place.height * canvas.height);
+  const inside = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
+  box.querySelector('.name').textContent = inside ? box.names[box.pixels.getImageData(x, y, 1, 1).data[0]] : '';
+}
+</script>"""
 
 
 @dataclass(frozen=True)
@@ -43,10 +65,10 @@ def check_place(place: Place) -> None:
     """Refuses an open address without a password, and a port that is taken."""
     if not is_loopback(place.address) and not place.password:
         raise TissError(
-            f"--address {place.address}: others could reach it: set a password in {PASSWORD} or --password"
+            f"{place.address}: others could reach it: set a password in {PASSWORD}", setting="address"
         )
     if not 0 < place.port < 65536:
-        raise TissError(f"--port {place.port}: take a number from 1 to 65535")
+        raise TissError(f"{place.port}: give a number from 1 to 65535", setting="port")
     family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,7 +76,9 @@ def check_place(place: Place) -> None:
             probe.bind((place.address, place.port))
         except OSError as error:
             reason = "in use already" if error.errno == 98 else (error.strerror or str(error))
-            raise TissError(f"--port {place.port} at {place.address}: {reason}: choose another") from None
+            raise TissError(
+                f"{place.port} at {place.address}: {reason}: choose another", setting="port"
+            ) from None
 
 
 def is_loopback(address: str) -> bool:
@@ -67,15 +91,15 @@ def is_loopback(address: str) -> bool:
 
 
 def serve(
-    stations: Stations, folder: Path, place: Place, ready: Callable[[str], None], wait: bool = True
+    steps: Steps, folder: Path, place: Place, ready: Callable[[str], None], wait: bool = True
 ) -> Callable[[], None]:
-    """Serves the page; `ready` gets its address. Returns a function that stops it (after it stopped, with `wait`)."""
+    """Serves the page; `ready` gets its address. Returns a function that stops it; with `wait`, once it has stopped."""
     check_place(place)
     temporary = tempfile.TemporaryDirectory(prefix="tiss-app-")
     os.environ["GRADIO_TEMP_DIR"] = temporary.name  # uploads go nowhere else
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     gradio = import_gradio()
-    page = build(gradio, stations, folder)
+    page = build(gradio, steps, folder)
     page.queue(max_size=WAITING, default_concurrency_limit=1)
     guard = None if is_loopback(place.address) and not place.password else (place.user, place.password)
     page.launch(
@@ -92,7 +116,8 @@ def serve(
         enable_monitoring=False,
         mcp_server=False,
         footer_links=[],
-        css=STYLE,
+        css=STYLE + stylesheet(),
+        head=SCRIPT,
     )
     ready(f"http://{place.address}:{place.port}")
 
@@ -108,10 +133,10 @@ def serve(
     return stop
 
 
-def build(gradio: Any, stations: Stations, folder: Path) -> Any:
-    """The page: a picture, a slider through the steps, classes to tick, old and new side by side, and the run."""
-    last = len(stations) - 1
-    everything = list(dict.fromkeys(name for names in stations.classes for name in names[1:]))
+def build(gradio: Any, steps: Steps, folder: Path) -> Any:
+    """The page: an image, a slider through the steps, classes to tick, old and new side by side, and the run."""
+    last = len(steps) - 1
+    everything = list(dict.fromkeys(name for names in steps.classes for name in names[1:]))
 
     def update(path: str | None, step: float, shown: list[str], beside: bool) -> tuple[str, str]:
         number = min(last, max(0, int(step)))
@@ -121,25 +146,22 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
             image = read_upload(path)
         except TissError as error:
             raise gradio.Error(str(error), print_exception=False) from None
-        key = picture_key(image)
-        pixels = image.permute(1, 2, 0).numpy()
+        key, pixels = image_key(image), image.permute(1, 2, 0).numpy()
 
-        def at(place: int) -> str:
-            mask = stations.mask(place, image, key)
-            return view(stations.title(place), pixels, mask, stations.classes[place], shown)
+        def at(number: int) -> str:
+            mask = steps.mask(number, image, key)
+            return image_html(steps.title(number), pixels, mask, steps.classes[number], shown)
 
         return at(number), at(number - 1) if beside and number > 0 else ""
 
+    tiss = ["tiss"]  # the class inside of which the style sheet applies
     with gradio.Blocks(title="tiss", analytics_enabled=False, delete_cache=(600, 600)) as page:
-        gradio.Markdown(f"# {folder.resolve().name}\n{len(stations)} step(s), {len(everything)} classes")
+        gradio.Markdown(f"# {folder.resolve().name}\n{len(steps)} step(s), {len(everything)} classes")
         with gradio.Tab("Segment"), gradio.Row():
             with gradio.Column(scale=1):
-                picture = gradio.Image(
-                    type="filepath",
-                    image_mode=None,
-                    sources=["upload", "clipboard"],
-                    label="picture",
-                    elem_id="picture",
+                sources, form = ["upload", "clipboard"], "filepath"
+                image = gradio.Image(
+                    type=form, image_mode=None, sources=sources, label="image", elem_id="image"
                 )
                 step = gradio.Slider(
                     0, max(last, 1), value=last, step=1, label="step", visible=last > 0, elem_id="step"
@@ -149,32 +171,32 @@ def build(gradio: Any, stations: Stations, folder: Path) -> Any:
                 )
                 shown = gradio.CheckboxGroup(everything, value=everything, label="classes", elem_id="classes")
             with gradio.Column(scale=2), gradio.Row():
-                before = gradio.HTML("", elem_id="before")
-                now = gradio.HTML(EMPTY, elem_id="now")
+                before = gradio.HTML("", elem_id="before", elem_classes=tiss)
+                now = gradio.HTML(EMPTY, elem_id="now", elem_classes=tiss)
         with gradio.Tab("Run"):
-            gradio.HTML(run_html(folder) or history_html(stations.records[-1]), elem_id="run")
-        for component in (picture, step, shown, beside):
-            component.change(update, [picture, step, shown, beside], [now, before], show_progress="minimal")
+            gradio.HTML(run_html(folder, steps), elem_id="run", elem_classes=tiss)
+        for component in (image, step, shown, beside):
+            component.change(update, [image, step, shown, beside], [now, before], show_progress="minimal")
     return page
 
 
 def read_upload(path: str) -> Tensor:
-    """An uploaded picture uint8 3 × H × W, brought to the page's size; what is wrong with it names no file."""
+    """An uploaded image uint8 3 × H × W, resized for the page; errors name no file of the server."""
     try:
         if os.path.getsize(path) > MOST_BYTES:
             raise TissError(f"{path}: more than {MOST_BYTES >> 20} MB")
-        width, height = picture_size(path)
+        width, height = image_size(path)
         if width * height > MOST_PIXELS:
             raise TissError(
                 f"{path}: {width} × {height} pixels are more than {MOST_PIXELS / 1e6:.0f} million"
             )
         return shrink(read_image(path), LONGEST)
     except TissError as error:
-        raise TissError(str(error).replace(path, "the picture")) from None
+        raise TissError(str(error).replace(path, "the image")) from None
 
 
 def import_gradio() -> Any:
-    """gradio, or an error that says how to get it."""
+    """gradio, or an error that says how to install it."""
     try:
         import gradio
     except ImportError as error:

@@ -1,149 +1,127 @@
-"""What the page shows, as HTML that carries its pictures within it: no address of a file ever leaves the server."""
+"""The parts of the page, as HTML that carries its images: no file of the server is ever addressed."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from tiss.app.steps import Steps
+from tiss.engine.predictor import overlay
 from tiss.evaluation.scores import percent
-from tiss.palette import Colour
-from tiss.user.drawing import colours_of, overlay, to_png
-
-# Reads the class under the pointer from a hidden picture of class numbers, and writes its name below.
-HOVER = """
-const box = this, shown = box.querySelector('img.shown'), name = box.querySelector('.name');
-if (!box.pixels) {
-  const index = box.querySelector('img.index'), canvas = document.createElement('canvas');
-  canvas.width = index.naturalWidth; canvas.height = index.naturalHeight;
-  const context = canvas.getContext('2d', {willReadFrequently: true});
-  context.drawImage(index, 0, 0);
-  box.pixels = context; box.names = JSON.parse(box.dataset.names);
-}
-const place = shown.getBoundingClientRect(), canvas = box.pixels.canvas;
-const x = Math.floor((event.clientX - place.left) / place.width * canvas.width);
-const y = Math.floor((event.clientY - place.top) / place.height * canvas.height);
-const inside = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
-name.textContent = inside ? box.names[box.pixels.getImageData(x, y, 1, 1).data[0]] : '';
-"""
-STYLE = """
-#before:not(:has(figure)){display:none}
-.tiss-view{margin:0;position:relative}.tiss-view img.shown{width:100%;display:block;image-rendering:auto}
-.tiss-view img.index{display:none}.tiss-view .name{min-height:1.6em;font-weight:600}
-.tiss-legend{display:flex;flex-wrap:wrap;gap:.2rem .9rem;padding:0;margin:.3rem 0;list-style:none}
-.tiss-legend li{margin:0}
-.tiss-legend span{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border:1px solid #0006}
-"""
+from tiss.palette import class_colours
+from tiss.report.html import embed, render
+from tiss.report.page import section_of
+from tiss.report.plots import inline_svg, style
+from tiss.report.runs import experiments, load_results
+from tiss.user.compare import SHRINKS, signed
 
 
-def view(
+def image_html(
     title: str, image: np.ndarray, mask: np.ndarray, classes: Sequence[str], shown: Iterable[str]
 ) -> str:
-    """A picture H × W × 3 with the classes of `shown` in their colours; the pointer over it names the class."""
-    colours = colours_of(classes)
+    """An image H × W × 3 with the classes of `shown` in their colours; hovering over it names the class."""
+    colours = class_colours(len(classes))
     wanted = set(shown)
     visible = np.array([name in wanted for name in classes] + [False] * (256 - len(classes)))
     drawn = overlay(image, np.where(visible[mask], mask, 0).astype(np.uint8), colours)
-    names = escape(json.dumps(list(classes), ensure_ascii=False), quote=True)
-    return (
-        f'<figure class="tiss-view" data-names="{names}" onmousemove="{escape(HOVER, quote=True)}">'
-        f"<figcaption>{escape(title)}</figcaption>"
-        f'<img class="shown" alt="{escape(title)}" src="{data_uri(drawn)}">'
-        f'<img class="index" alt="" src="{data_uri(Image.fromarray(mask))}">'
-        f'<div class="name"></div>{legend(mask, classes, colours)}</figure>'
-    )
-
-
-def legend(mask: np.ndarray, classes: Sequence[str], colours: Sequence[Colour]) -> str:
-    """The classes of a mask with the share of the picture that they cover, largest first."""
     shares = np.bincount(mask.ravel(), minlength=len(classes))[: len(classes)] / mask.size
-    rows = []
-    for channel in np.argsort(-shares, kind="stable"):
-        if shares[channel] > 0:
-            colour = f"rgb{tuple(colours[channel])}"
-            rows.append(
-                f'<li><span style="background:{colour}"></span>{escape(classes[channel])} {shares[channel]:.0%}</li>'
-            )
-    return f'<ul class="tiss-legend">{"".join(rows)}</ul>'
-
-
-def data_uri(picture: Image.Image) -> str:
-    return f"data:image/png;base64,{base64.b64encode(to_png(picture)).decode()}"
-
-
-def run_html(folder: Path) -> str | None:
-    """Curves and tables of a run, or None where the folder is no finished run."""
-    if not (folder / "results.json").is_file():
-        return None
-    from tiss.report.plots import inline_svg, miou_over_steps
-    from tiss.report.render import to_html
-    from tiss.report.runs import experiments, load_results
-    from tiss.report.tables import report_tables
-
-    parts = []
-    for number, experiment in enumerate(experiments(load_results([folder]))):
-        parts.append(inline_svg(miou_over_steps(experiment), f"app-{number}"))
-        parts += [to_html(table) for table in report_tables(experiment)]
-    return "".join(parts)
-
-
-def history_html(record: Mapping[str, Any]) -> str:
-    """The steps of an extended model as its own reports told them."""
-    titles = (
-        "step",
-        "classes",
-        "method",
-        "pictures",
-        "IoU of the new",
-        "change of the old",
-        "pixels as before",
+    order = [int(channel) for channel in np.argsort(-shares, kind="stable") if shares[channel] > 0]
+    return render(
+        "app_image.html",
+        title=title,
+        names=json.dumps(list(classes), ensure_ascii=False),
+        drawn=embed(drawn, title),
+        index=embed(mask),
+        legend=[(colours[channel], f"{classes[channel]} {shares[channel]:.0%}") for channel in order],
     )
-    rows = []
-    for entry in record.get("history") or []:
-        if not isinstance(entry, Mapping):
-            continue
-        change = entry.get("old_change")
-        cells = (
-            entry.get("step"),
-            ", ".join(map(str, entry.get("classes") or [])),
-            entry.get("method"),
-            entry.get("train_pictures"),
-            percent(entry.get("new_iou")),
-            "–" if change is None else f"{change:+.1f}",
-            percent(entry.get("pixels_as_before")),
-        )
-        rows.append(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>")
-    head = "".join(f"<th>{title}</th>" for title in titles)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return curve_svg(record) + table if rows else "<p>This model does not say how it was made.</p>"
 
 
-def curve_svg(record: Mapping[str, Any]) -> str:
-    """IoU of each step's new classes and agreement with the model before it, step by step."""
-    from matplotlib.figure import Figure
+def run_html(folder: Path, steps: Steps) -> str:
+    """The Run tab: the report of a run, or, for a model and its parents, every class step by step."""
+    if (folder / "results.json").is_file():
+        found = experiments(load_results([folder]))
+        parts = [
+            render("experiment.html", s=section_of(one, f"app-{index}")) for index, one in enumerate(found)
+        ]
+        return "".join(parts)
+    return steps_html(steps.classes[-1], steps.records[-1], steps.reports)
 
-    from tiss.report.plots import inline_svg, style
 
-    entries = [
-        entry for entry in record.get("history") or [] if isinstance(entry, Mapping) and "step" in entry
-    ]
+def steps_html(
+    classes: Sequence[str], record: Mapping[str, Any], reports: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> str:
+    """The steps of an extended model, and each class in each step's report."""
+    history = [entry for entry in record.get("history") or [] if isinstance(entry, Mapping)]
+    heads = ["class", *(f"step {step}" for step in range(len(reports)))]
+    scores, areas = [], []
+    marks: dict[tuple[int, int], str] = {}
+    for row, name in enumerate(classes):
+        found = [report.get(name, {}) for report in reports]
+        scores.append([name, *(_score(one) for one in found)])
+        areas.append([name, *(_area(one) for one in found)])
+        marks |= {(row, column): "worse" for column, one in enumerate(found, 1) if _kept(one) < SHRINKS}
+    return render(
+        "app_steps.html",
+        history=[_history_row(entry) for entry in history],
+        heads=heads,
+        scores=scores if any(reports) else [],
+        areas=areas if marks or any("→" in cell for row in areas for cell in row) else [],
+        marks=marks,
+        chart=kept_chart(classes, reports) if len(reports) > 1 else "",
+    )
+
+
+def _history_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    change = entry.get("old_change")
+    names = ", ".join(map(str, entry.get("classes") or []))
+    shown = (entry.get("step"), names, entry.get("method"), entry.get("train_pictures"))
+    scores = (percent(entry.get("new_iou")), signed(change), percent(entry.get("pixels_as_before")))
+    return (*map(str, shown), *scores)
+
+
+def _score(one: Mapping[str, Any]) -> str:
+    """The IoU after a step, and its change in the step."""
+    change = one.get("change")
+    return percent(one.get("after")) + (f" ({signed(change)})" if change is not None else "")
+
+
+def _area(one: Mapping[str, Any]) -> str:
+    """The share of the step's images that a class covers with the model before and with the new one."""
+    before, after = one.get("area_before"), one.get("area_after")
+    return "–" if before is None or after is None else f"{percent(before)} → {percent(after)}"
+
+
+def _kept(one: Mapping[str, Any]) -> float:
+    """The share of a class's area before a step that is left after it; 1 where nothing is known."""
+    before, after = one.get("area_before"), one.get("area_after")
+    return 1.0 if not before or after is None else after / before
+
+
+def kept_chart(classes: Sequence[str], reports: Sequence[Mapping[str, Mapping[str, Any]]]) -> Markup:
+    """What is left of the area that each class covered when it was new, step by step."""
+    colours = class_colours(len(classes))
     with style():
-        drawn = Figure(figsize=(5, 2.6), layout="constrained")
+        drawn = Figure(figsize=(7, 3.2), layout="constrained")
         axis = drawn.subplots()
-        for key, label in (("new_iou", "IoU of the new classes"), ("pixels_as_before", "pixels as before")):
-            points = [(entry["step"], entry[key]) for entry in entries if entry.get(key) is not None]
-            if points:
-                axis.plot(*zip(*points, strict=True), marker="o", label=label)
+        for channel, name in enumerate(classes[1:], 1):
+            first = next((step for step, report in enumerate(reports) if name in report), len(reports))
+            kept = [100.0]
+            for report in reports[first + 1 :]:
+                kept.append(kept[-1] * min(1, _kept(report.get(name, {}))))
+            if len(kept) > 1:
+                colour = [value / 255 for value in colours[channel]]
+                axis.plot(range(first, len(reports)), kept, marker="o", color=colour, label=name)
         axis.set_xlabel("step")
-        axis.set_ylabel("%")
-        axis.set_ylim(0, 102)
-        axis.set_xticks([entry["step"] for entry in entries])
+        axis.set_ylabel("area left, % of that when new")
+        axis.set_ylim(bottom=0)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         if axis.lines:
-            axis.legend()
-    return inline_svg(drawn, "app-history")
+            drawn.legend(loc="outside right upper")
+    return inline_svg(drawn, "app-kept")

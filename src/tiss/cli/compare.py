@@ -1,72 +1,53 @@
-"""`tiss compare`: two models side by side."""
+"""What a new model gained and what it lost. --data is a labelled folder (images/, masks/, classes.txt; images/test is
+used if it exists) or any folder of images. Classes with labels get their IoU under both models. Every old class gets
+the area that it covers under both, in red where it shrinks. --out also writes a page with the images that lost most.
+
+Examples:
+  tiss compare first second --data warehouse
+  tiss compare first second --data shots --out difference
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
-from tiss.config import from_mapping, setting
-from tiss.errors import TissError
-
-USAGE = "tiss compare OLD NEW --data FOLDER [options]"
-ABOUT = """
-What a new model gained and what it lost. FOLDER is a labelled folder (images/, masks/, classes.txt), of which
-images/test is taken where it is there, or any folder of pictures. Classes with labels get their IoU under
-both models; classes without get the agreement of the two. --out also writes a page with the pictures that got
-worst.
-"""
-EXAMPLES = """
-tiss compare first second --data warehouse
-tiss compare first second --data shots --out difference
-"""
-SWITCHES = {"json": "print the result as JSON", "help": "this text"}
+from tiss.config import REQUIRED, setting
 
 
 @dataclass(frozen=True)
-class CompareOptions:
-    data: str | None = setting(None, "folder of pictures, labelled or not")
-    out: str | None = setting(None, "folder for report.html and the worst pictures (None: text only)")
-    size: int | None = setting(None, "shorter side at which both models look (None: each its own)")
-    device: str = setting("auto", "auto, cpu, cuda or mps")
+class Options:
+    old: str = setting(REQUIRED, "the model before: a model folder, run folder or hub name", positional=True)
+    new: str = setting(REQUIRED, "the model after", positional=True)
+    data: str = setting(REQUIRED, "folder of images, labelled or not")
+    out: str | None = setting(None, "folder for report.html and the images that lost most (None: text only)")
+    size: int | None = setting(None, "shorter side at which both models see images (None: each its own)")
+    json: bool = setting(False, "print the result as JSON")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command."""
-    flags = list(flags_of(CompareOptions))
-    values, given, rest = parse_flags(arguments, flags, SWITCHES, positional="OLD NEW")
-    if "help" in given:
-        print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
-        return 0
-    options = from_mapping(CompareOptions, values)
-    if len(rest) != 2 or options.data is None:
-        raise TissError(f"tiss compare takes two models and --data: {USAGE}")
-    return compare(rest[0], rest[1], options, "json" in given)
-
-
-@own_names(CompareOptions)
-def compare(old: str, new: str, options: CompareOptions, as_json: bool) -> int:
-    import json
-
+def run(options: Options) -> int:
     from tiss.engine.progress import TerminalReporter
-    from tiss.user.comparing import compare_on
-    from tiss.user.comparison import describe
-    from tiss.user.learning import check_out
-    from tiss.user.source import find_source, open_segmenter
+    from tiss.user.compare import compare_models, describe, open_images
+    from tiss.user.model_source import check_out, find_source, open_predictor
+    from tiss.user.page import write_comparison
 
-    assert options.data is not None
     out = check_out(options.out) if options.out else None
-    models = [open_segmenter(find_source(name), options.size, False, options.device) for name in (old, new)]
-    result = compare_on(models[0], models[1], options.data, f"{old} and {new}", out, TerminalReporter())
-    if as_json:
+    sources = find_source(options.old), find_source(options.new)
+    old, new = (open_predictor(source, options.size, False, options.device) for source in sources)
+    images = open_images(options.data, old.classes, new.classes)
+    result = compare_models(old, new, images, TerminalReporter())
+    if out is not None:
+        write_comparison(out, f"{options.old} and {options.new}", result, images, old, new)
+    if options.json:
         print(json.dumps(result.to_json(), indent=2))
         return 0
     print("\n".join(describe(result)))
-    verb = "got worse" if result.judged else "changed"
     for name, value in result.worst:
-        print(f"  {name}: {value:.1f} % of its pixels {verb}")
+        print(f"  {name}: {value:.1f} % of its pixels {result.verb}")
     for line in result.broken:
-        print(f"tiss: passed over: {line}", file=sys.stderr)
+        print(f"tiss: left out: {line}", file=sys.stderr)
     if out is not None:
         print(f"open {out / 'report.html'}")
     return 0

@@ -1,193 +1,228 @@
-"""`tiss data`: download, verify, look at and convert data sets."""
+"""`tiss data`: download, verify, describe and convert data sets."""
 
 from __future__ import annotations
 
-import argparse
-from typing import NoReturn
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from tiss.cli.flags import own_names
-from tiss.errors import TissError
+from tiss.cli import verify
+from tiss.cli.flags import execute
+from tiss.config import REQUIRED, setting
+from tiss.errors import TissError, suggest
 
-EPILOG = """examples:
+ABOUT = """Gets data sets, checks them, describes them, and brings your own into shape.
+
+usage: tiss data COMMAND [options]     tiss data COMMAND --help explains the command
+
+  download   get voc or ade20k; how to get cityscapes
+  verify     check every file, and every step's list against the published one
+  stats      classes, pixels, and the images of each step
+  convert    bring labels of COCO, CVAT, labelme or Supervisely into the folder layout
+
+examples:
   tiss data download voc --root data
   tiss data verify voc --root VOCdevkit
   tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
   tiss data convert coco annotations.json --images photos --out my-data
-  tiss data verify folder --root my-data
-"""
+  tiss data verify folder --root my-data"""
+
+Form = Literal["text", "markdown", "latex"]
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, as everywhere."""
+class Download:
+    """Downloads a benchmark, checks its bytes and unpacks it. A transfer that broke off resumes when the same command
+    is run again. VOC needs two files: VOC 2012 itself, and SBD, whose masks make the 10,582 training images that every
+    published result uses.
 
-    def error(self, message: str) -> NoReturn:
-        raise TissError(f"{self.prog}: {message}; `{self.prog} --help` shows what it takes")
+    Examples:
+      tiss data download voc --root data
+    """
 
+    @dataclass(frozen=True)
+    class Options:
+        data: Literal["voc", "ade20k", "cityscapes"] = setting(REQUIRED, "data set", positional=True)
+        root: str = setting("data", "folder for it")
+        url: str | None = setting(None, "another address of the first file")
+        checksum: str = setting("", "its checksum, KIND:HEX, or none (default: the published one)")
+        sbd: str | None = setting(None, "voc: SBD's unpacked benchmark_RELEASE, if you have it")
+        sbd_url: str | None = setting(None, "voc: another address of SBD's benchmark.tgz")
+        sbd_checksum: str = setting("", "voc: its checksum, KIND:HEX, or none")
+        keep: bool = setting(False, "keep the archives after unpacking")
 
-def main(arguments: list[str]) -> int:
-    """Runs one of the data commands; returns the exit code: 0, or 1 where verify found a fault."""
-    parser = Parser(
-        prog="tiss data",
-        description="Get data sets, check them, look at them, and bring your own into shape.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    _add_download(commands)
-    _add_verify(commands)
-    _add_stats(commands)
-    _add_convert(commands)
-    options = parser.parse_args(arguments)
-    with own_names(vars(options)):
-        code: int = options.run(options)
-    return code
+    @staticmethod
+    def run(options: Options) -> int:
+        from tiss.data import download
 
-
-def _add_data(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "data", metavar="DATA", help="voc, ade20k, cityscapes, folder, huggingface or a plug-in's"
-    )
-    command.add_argument("--root", metavar="DIR", help="folder that holds the data set")
-
-
-def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
-    command = commands.add_parser(
-        "verify",
-        help="check every file, and every step's list against the published one",
-        description="Reads every picture and mask and lists all faults at once; then makes each step's list "
-        "of images from the masks and compares it with the published count and SHA-256. The output can go "
-        "into an appendix as it is. Exit code 1 if anything is wrong.",
-    )
-    _add_data(command)
-    command.add_argument(
-        "--task", action="append", metavar="A-B", help="tasks to list (default: all published)"
-    )
-    command.add_argument("--lists", metavar="DIR", help="published lists, TASK-SETUP/train-K.txt or .npy")
-    command.add_argument("--quick", action="store_true", help="do not decode pictures, only headers and ends")
-    command.add_argument(
-        "--table", choices=("text", "markdown", "latex"), default="text", help="form of the table"
-    )
-    command.set_defaults(run=_verify)
-
-
-def _add_download(commands: argparse._SubParsersAction[Parser]) -> None:
-    command = commands.add_parser(
-        "download",
-        help="fetch voc or ade20k; say how to get cityscapes",
-        description="Fetches a benchmark, checks its bytes and unpacks it. A transfer that broke off goes on "
-        "where it ended when the same command is run again. VOC needs two files: VOC 2012 itself, and SBD, "
-        "whose masks make the 10,582 training pictures that every published figure uses.",
-    )
-    command.add_argument("data", choices=("voc", "ade20k", "cityscapes"))
-    command.add_argument("--root", metavar="DIR", default="data", help="where to put it (default: data)")
-    command.add_argument("--url", help="another address of the first file")
-    command.add_argument(
-        "--checksum", metavar="KIND:HEX", help="its checksum, or none; default: the published one"
-    )
-    command.add_argument("--sbd-url", help="voc: another address of SBD's benchmark.tgz")
-    command.add_argument("--sbd-checksum", metavar="KIND:HEX", help="voc: its checksum, or none")
-    command.add_argument("--sbd", metavar="DIR", help="voc: SBD's unpacked benchmark_RELEASE, if you have it")
-    command.add_argument("--keep", action="store_true", help="keep the archives after unpacking")
-    command.set_defaults(run=_download)
-
-
-def _download(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from tiss.data import benchmarks
-    from tiss.data.download import parse_checksum
-
-    root = Path(options.root).expanduser()
-    if options.data == "cityscapes":
-        print(benchmarks.CITYSCAPES.format(root=root / "cityscapes"))
+        root = Path(options.root).expanduser()
+        if options.data == "cityscapes":
+            print(download.CITYSCAPES.format(root=root / "cityscapes"))
+            return 0
+        if options.data == "voc":
+            first = download.VOC2012.redirected(options.url, options.checksum)
+            sbd = download.SBD.redirected(options.sbd_url, options.sbd_checksum)
+            place = download.download_voc(
+                root, first, Path(options.sbd) if options.sbd else sbd, options.keep
+            )
+        else:
+            first = download.ADE20K.redirected(options.url, options.checksum)
+            place = download.download_ade20k(root, first, options.keep)
+        print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
         return 0
-    first = benchmarks.VOC2012 if options.data == "voc" else benchmarks.ADE20K
-    checksum = parse_checksum(options.checksum) if options.checksum else None
-    first = benchmarks.redirected(first, options.url, checksum, bool(options.checksum))
-    if options.data == "voc":
-        checksum = parse_checksum(options.sbd_checksum) if options.sbd_checksum else None
-        sbd = benchmarks.redirected(benchmarks.SBD, options.sbd_url, checksum, bool(options.sbd_checksum))
-        place = benchmarks.download_voc(root, first, Path(options.sbd) if options.sbd else sbd, options.keep)
-    else:
-        place = benchmarks.download_ade20k(root, first, options.keep)
-    print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
-    return 0
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from tiss.cli.verify import verify_data
+class Stats:
+    """Counts pixels and images of every class, and the images of every step of a task in both setups: as tables, and as
+    a plot.
 
-    return verify_data(
-        options.data, options.root, options.task, options.lists, not options.quick, options.table
-    )
+    Examples:
+      tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        data: str = setting(REQUIRED, "data set", positional=True, sets="data.name")
+        root: str | None = setting(None, "folder that holds it", sets="data.root")
+        task: str | None = setting(None, "task whose steps are shown (None: the data set's own)")
+        order: str | None = setting(
+            None, "order of the classes: names or numbers with commas, or random:SEED"
+        )
+        plot: str | None = setting(None, "also draw it: .png, .svg or .pdf")
+        table: Form = setting("text", "form of the tables")
+
+    @staticmethod
+    def run(options: Options) -> int:
+        from tiss.cli.tables import format_table
+        from tiss.data.base import DATASETS, SPLITS
+        from tiss.data.stats import count_classes, plot_counts
+        from tiss.scenarios.scenario import load_scenario
+
+        dataset = DATASETS.get(options.data)(options.root)
+        scenarios, problems = {}, {}
+        for setup in ("overlapped", "disjoint"):
+            try:
+                scenarios[setup] = load_scenario(
+                    dataset=dataset, task=options.task, setup=setup, order=options.order
+                )
+            except TissError as error:  # disjoint may leave a step without images
+                problems[setup] = error
+        if not scenarios:
+            raise problems["overlapped"]
+        counts = count_classes(dataset)
+        totals = {split: max(1, sum(row.pixels[split] for row in counts)) for split in SPLITS}
+        rows = [[str(row.label), row.name] for row in counts]
+        for row, cells in zip(counts, rows, strict=True):
+            for split in SPLITS:
+                share = f"{100 * row.pixels[split] / totals[split]:.2f}"
+                cells += [str(row.images[split]), str(row.pixels[split]), share]
+        header = ("label", "class", "train images", "train pixels", "%", "test images", "test pixels", "%")
+        print(f"{dataset.name} at {dataset.root_path()}\n" if dataset.root_path() else f"{dataset.name}\n")
+        print(format_table(header, rows, options.table))
+        first = next(iter(scenarios.values()))
+        rows = []
+        for step in first:
+            names = ", ".join(step.new_classes[:6]) + (", …" if step.new > 6 else "")
+            images = [str(len(scenario.lists[step.index])) for scenario in scenarios.values()]
+            rows.append([str(step.index), str(step.new), names, *images, str(len(step.test))])
+        header = ("step", "new", "classes", *(f"{setup} images" for setup in scenarios), "test images")
+        print(f"\ntask {first.task}\n")
+        print(format_table(header, rows, options.table))
+        for setup, error in problems.items():
+            print(f"{setup}: {error.message}")
+        if options.plot:
+            lists = {setup: [len(ids) for ids in scenario.lists] for setup, scenario in scenarios.items()}
+            title = f"{dataset.name}, task {first.task}"
+            plot_counts(counts, first.values, lists, title, Path(options.plot))
+            print(f"\nplot: {options.plot}")
+        return 0
 
 
-def _add_stats(commands: argparse._SubParsersAction[Parser]) -> None:
-    command = commands.add_parser(
-        "stats",
-        help="classes, pixels, and the images of each step",
-        description="Counts pixels and images of every class, and the images of every step of a task in both "
-        "setups; as tables, and as a plot.",
-    )
-    _add_data(command)
-    command.add_argument(
-        "--task", metavar="A-B", help="task whose steps are shown (default: the data set's own)"
-    )
-    command.add_argument("--order", help="order of the classes: names or numbers with commas, or random:SEED")
-    command.add_argument("--plot", metavar="FILE", help="also draw it: .png, .svg or .pdf")
-    command.add_argument(
-        "--table", choices=("text", "markdown", "latex"), default="text", help="form of the tables"
-    )
-    command.set_defaults(run=_stats)
+class Convert:
+    """Draws labels as masks: a pixel belongs to an outline if its centre is inside; where objects overlap, the one with
+    fewer pixels is on top. Nothing is written if any label is broken.
+
+    Examples:
+      tiss data convert coco annotations.json --images photos --out my-data
+      tiss data convert labelme labels --out my-data
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        kind: Literal["coco", "cvat", "labelme", "supervisely"] = setting(REQUIRED, "tool", positional=True)
+        source: str = setting(
+            REQUIRED, "coco: the JSON file; the others: the exported folder", positional=True
+        )
+        out: str = setting(REQUIRED, "new folder for images, masks and classes.txt")
+        images: str | None = setting(None, "where the images are, if not where the tool puts them")
+        classes: str | None = setting(
+            None, "classes to keep, in order, with commas; others become background"
+        )
+        test_share: float = setting(0.2, "share of images for the test, by a hash of the id")
+        overlap: Literal["smaller", "order"] = setting(
+            "smaller", "on top: the smaller object, or the later one"
+        )
+        link: bool = setting(False, "link images instead of copying them")
+
+    REMEDIES = {  # noqa: RUF012
+        "coco": "To keep them, list them in the file's images; one without annotations is background.",
+        "cvat": "To keep them, give them masks in SegmentationClass; an all-black one is background.",
+        "labelme": "To keep them, label them; one with nothing on it takes an outline named background.",
+        "supervisely": "To keep them, give them files in ann; one without objects is background.",
+    }
+
+    @staticmethod
+    def run(options: Options) -> int:
+        from tiss.cli.tables import format_table
+        from tiss.data import convert
+
+        source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
+        if not source.exists():
+            raise TissError(f"{source}: no such file or folder")
+        images = Path(options.images).expanduser() if options.images else None
+        chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
+        found = convert.CONVERTERS[options.kind](source, images)
+        how = convert.Options(options.test_share, options.overlap, options.link, chosen)
+        written = convert.write_folder(found, out, how)
+        print(
+            f"{out}: {written.train} training and {written.test} test images, {len(written.classes)} classes\n"
+        )
+        rows = [
+            [
+                one.name,
+                str(one.images),
+                "" if one.objects is None else str(one.objects),
+                f"{100 * one.share:.2f}",
+            ]
+            for one in convert.summarise(found, written)
+        ]
+        print(format_table(["class", "images", "objects", "% of pixels"], rows), end="\n\n")
+        groups = [g for g in convert.find_lookalikes(found.classes) if set(g) & set(written.classes)]
+        for group in groups:
+            names = ", ".join(map(repr, group[:-1])) + f" and {group[-1]!r}"
+            print(f"look: {names} differ only in upper and lower case, spaces or hyphens")
+        if groups:
+            print("  If they are one class, give them one name in the labels and convert again.")
+        missing = convert.find_unlabelled(found)
+        if missing:
+            named = ", ".join(map(str, missing[:3])) + (", …" if len(missing) > 3 else "")
+            plural = "s" if len(missing) > 1 else ""
+            print(
+                f"left out: {len(missing)} image{plural} without labels: {named}\n  {Convert.REMEDIES[options.kind]}"
+            )
+        for what, count in sorted(found.left_out.items()):
+            print(f"left out: {count} {what}")
+        print(f"check it with: tiss data verify folder --root {out}")
+        return 0
 
 
-def _stats(options: argparse.Namespace) -> int:
-    from tiss.cli.stats import print_stats
-
-    return print_stats(options.data, options.root, options.task, options.order, options.plot, options.table)
+COMMANDS = {"download": Download, "verify": verify, "stats": Stats, "convert": Convert}
 
 
-def _add_convert(commands: argparse._SubParsersAction[Parser]) -> None:
-    command = commands.add_parser(
-        "convert",
-        help="bring labels of COCO, CVAT, labelme or Supervisely into the folder layout",
-        description="Draws labels as masks: a pixel belongs to an outline if its centre lies inside; where "
-        "objects overlap, the one with fewer pixels is on top. Nothing is written if any label is broken.",
-    )
-    command.add_argument("kind", choices=("coco", "cvat", "labelme", "supervisely"))
-    command.add_argument("source", metavar="SRC", help="coco: the JSON file; the others: the exported folder")
-    command.add_argument(
-        "--out", metavar="DIR", required=True, help="new folder for images, masks and classes.txt"
-    )
-    command.add_argument(
-        "--images", metavar="DIR", help="where the pictures are, if not where the tool puts them"
-    )
-    command.add_argument("--classes", help="classes to keep, in order, with commas; others become background")
-    command.add_argument(
-        "--test-share", type=float, default=0.2, help="share of pictures for the test, by a hash of the id"
-    )
-    command.add_argument(
-        "--overlap",
-        choices=("smaller", "order"),
-        default="smaller",
-        help="on top: the smaller object, or the later one",
-    )
-    command.add_argument("--link", action="store_true", help="link pictures instead of copying them")
-    command.set_defaults(run=_convert)
-
-
-def _convert(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from tiss.cli.convert import print_conversion
-    from tiss.data.convert import CONVERTERS, Options, write_folder
-
-    source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
-    if not source.exists():
-        raise TissError(f"{source}: no such file or folder")
-    images = Path(options.images).expanduser() if options.images else None
-    chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
-    found = CONVERTERS[options.kind](source, images)
-    written = write_folder(found, out, Options(options.test_share, options.overlap, options.link, chosen))
-    print_conversion(options.kind, found, written, out)
-    return 0
+def main(words: list[str]) -> int:
+    """Runs one of the data commands; returns the exit code: 0, or 1 where verify found a fault."""
+    if not words or words[0] in ("--help", "-h"):
+        print(ABOUT)
+        return 0
+    if words[0] not in COMMANDS:
+        raise TissError(suggest(words[0], COMMANDS, "command of tiss data"))
+    return execute(f"data {words[0]}", COMMANDS[words[0]], words[1:])

@@ -1,84 +1,48 @@
-"""`tiss extend`: a model that exists learns new classes from a few of your pictures."""
+"""One step: MODEL, which stays as it is, learns new classes from a folder and becomes a new model. Only the new classes
+need labels: old ones in the images may stay unlabelled. MODEL is a model folder, a run folder (its last step), or a
+SegFormer in transformers' format, local or on the hub. The new model can be extended again.
+The folder holds images/ and masks/ with files of the same names. Masks are PNGs: 0 = anything else, 255 = ignore,
+class numbers in the order of classes.txt or, without that file, of --classes (1, 2, …).
+Prints how well the new classes are segmented on held-out images, and what happened to the old ones.
+
+Examples:
+  tiss extend first --data tonight --classes forklift --out second
+  tiss extend runs/voc-15-1-overlapped-mib-seed0 --data mine --classes "forklift,pallet" --out with-forklift
+  tiss extend nvidia/segformer-b0-finetuned-ade-512-512 --data mine --classes forklift --out segformer-forklift
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, own_names, parse_flags
-from tiss.config import from_mapping, setting
-from tiss.errors import TissError
-
-USAGE = 'tiss extend MODEL --data FOLDER --classes "forklift,pallet" --out NEW [options]'
-ABOUT = """
-One step: MODEL, which stays as it is, learns new classes from FOLDER and becomes NEW. Only the new classes
-need labels; where the pictures show old ones, they may stay unlabelled. MODEL is a model folder, a run folder
-(its last step), or a SegFormer in transformers' format, here or on the hub. NEW can be extended again.
-FOLDER holds images/ and masks/ with pictures of the same name; masks are PNGs: 0 = anything else, 255 =
-ignore, class numbers in the order of classes.txt or, without that file, of --classes (1, 2, …).
-At the end: how well the new classes are learnt on held-out pictures, and what became of the old ones.
-"""
-EXAMPLES = """
-tiss extend first --data tonight --classes forklift --out second
-tiss extend runs/voc-15-1-overlapped-mib-seed0 --data mine --classes "forklift,pallet" --out with-forklift
-tiss extend nvidia/segformer-b0-finetuned-ade-512-512 --data mine --classes forklift --out segformer-forklift
-"""
-SWITCHES = {"help": "this text"}
+from tiss.cli.train import StepOptions
+from tiss.config import REQUIRED, setting
 
 
-@dataclass(frozen=True)
-class ExtendOptions:
-    data: str | None = setting(None, "folder with the new pictures and their masks")
-    classes: str | None = setting(
-        None, "names of the new classes, with commas (None: those the model does not know)"
-    )
-    out: str | None = setting(None, "the model folder to write; nothing may be there yet")
-    method: str = setting(
-        "auto", "recall, mib, … (auto: recall where the model kept its classes' statistics, else mib)"
-    )
-    epochs: int | None = setting(None, "times every picture is looked at (None: by the number of pictures)")
-    batch: int | None = setting(None, "pictures an update (None: by the number of pictures)")
-    lr: float | None = setting(None, "learning rate (None: the encoder's own)")
-    size: int | None = setting(None, "side of the training crop (None: the model's)")
-    holdout: float = setting(0.2, "share of the pictures kept for the test where there is no images/test")
-    seed: int = setting(0, "seed of every random choice")
-    device: str = setting("auto", "auto, cpu, cuda or mps")
-    allow_pickle: bool = setting(False, "also read a hub model's .bin file; safetensors need no such trust")
+@dataclass(frozen=True, kw_only=True)
+class Options(StepOptions):
+    model: str = setting(REQUIRED, "the model to extend", positional=True)
+    data: str = setting(REQUIRED, "folder with the new images and their masks", sets="data.root")
+    classes: str | None = setting(None, "new classes, with commas (None: those that the model does not know)")
+    images: str | None = setting(None, "more images on which to compare the area of the old classes")
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command."""
-    flags = list(flags_of(ExtendOptions))
-    values, given, rest = parse_flags(arguments, flags, SWITCHES, positional="MODEL")
-    if "help" in given:
-        print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
-        return 0
-    options = from_mapping(ExtendOptions, values)
-    if len(rest) != 1 or options.data is None or options.out is None:
-        raise TissError(f"tiss extend takes a model, --data and --out: {USAGE}")
-    return extend_model(rest[0], options)
-
-
-@own_names(ExtendOptions)
-def extend_model(model: str, options: ExtendOptions) -> int:
+def run(options: Options) -> int:
     from tiss.engine.progress import TerminalReporter
-    from tiss.user.choices import Wishes
-    from tiss.user.learning import extend
+    from tiss.user.train import extend
 
-    wishes = Wishes(
-        options.method, options.epochs, options.batch, options.lr, options.size, options.seed, options.device
-    )
-    assert options.data is not None
-    assert options.out is not None
     outcome = extend(
-        model,
+        options.model,
         options.data,
         options.classes,
         options.out,
-        wishes,
+        options.choices(),
         options.holdout,
-        options.allow_pickle,
         TerminalReporter(),
+        images=options.images,
+        allow_pickle=options.allow_pickle,
+        resume=options.resume,
     )
     print(outcome.text())
-    print(f"\nmodel: {outcome.out}; pictures of the largest changes: {outcome.out / 'report.html'}")
+    print(f"\nmodel: {outcome.out}; images with the largest changes: {outcome.out / 'report.html'}")
     return 0

@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, turns a TissError into one line and exit code 2."""
+"""The command line: finds the command, runs it, prints a TissError as one line and returns exit code 2."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ from importlib import import_module
 from tiss import __version__
 from tiss.errors import TissError, suggest
 
-# command → (module, what it is for); the module's `main(arguments) -> int` does the rest
+# command → (module, what it is for)
 COMMANDS = {
-    "demo": ("tiss.cli.demo", "five minutes, no data needed: see what forgetting is and what stops it"),
+    "demo": ("tiss.cli.demo", "what forgetting is and what prevents it: five minutes, no data needed"),
     "run": ("tiss.cli.run", "one experiment: a data set, a task, a method"),
     "eval": ("tiss.cli.eval", "test a saved step again"),
     "report": ("tiss.cli.report", "tables and a page from finished runs"),
     "figure": ("tiss.cli.figure", "curves, maps, predictions and similarities as SVG and PNG"),
-    "grid": ("tiss.cli.grid", "a table of runs, shared first steps, any number of workers"),
-    "bench": ("tiss.cli.bench", "how fast this machine is, plain path against fast path"),
-    "train": ("tiss.cli.train", "a first model from your own labelled pictures"),
-    "extend": ("tiss.cli.extend", "teach a model new classes from a few of your pictures"),
-    "predict": ("tiss.cli.predict", "segment pictures, folders, videos"),
-    "compare": ("tiss.cli.compare", "two models side by side on your pictures"),
-    "export": ("tiss.cli.export", "a model as ONNX or torch.export, checked against itself"),
-    "push": ("tiss.cli.push", "a model folder to a hub"),
-    "app": ("tiss.cli.app", "a web page: drop a picture, slide through the steps"),
-    "methods": ("tiss.cli.methods", "list the methods and what they go with"),
+    "grid": ("tiss.cli.grid", "a table of runs with shared first steps, on any number of workers"),
+    "bench": ("tiss.cli.bench", "speed and memory of this machine"),
+    "bench data": ("tiss.cli.bench_data", "speed of the data loaders"),
+    "train": ("tiss.cli.train", "a first model from your own labelled images"),
+    "extend": ("tiss.cli.extend", "teach a model new classes from a few of your images"),
+    "predict": ("tiss.cli.predict", "segment images, folders, videos"),
+    "compare": ("tiss.cli.compare", "two models side by side on your images"),
+    "export": ("tiss.cli.export", "a model as ONNX or torch.export, checked against the original"),
+    "push": ("tiss.cli.push", "upload a model folder to a hub"),
+    "app": ("tiss.cli.app", "a web page: drop an image, slide through the steps"),
+    "methods": ("tiss.cli.methods", "list the methods and the encoders they work with"),
     "encoders": ("tiss.cli.encoders", "list the encoders"),
-    "data": ("tiss.cli.data", "download, verify, look at and convert data sets"),
+    "data": ("tiss.cli.data", "download, verify, describe and convert data sets"),
 }
 
-RESUMED = {"demo": " with --resume", "run": " with --resume", "grid": ""}  # commands that keep checkpoints
+RESUMED = {
+    "demo": " with --resume",
+    "run": " with --resume",
+    "train": " with --resume",
+    "extend": " with --resume",
+    "grid": "",
+    "predict": "",
+}  # commands that can be stopped
 
 ABOUT = """tiss: incremental semantic segmentation.
 
-A segmentation model learns new classes step by step, from images where only the new classes are labelled,
+A segmentation model learns new classes step by step, from images in which only the new classes are labelled,
 without the old data, and does not forget the old classes."""
 
 
@@ -49,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         report(error)
         return 2
     except KeyboardInterrupt:
-        again = f"; the same command{RESUMED[words[0]]} goes on" if words[0] in RESUMED else ""
+        again = f"; the same command{RESUMED[words[0]]} resumes" if words[0] in RESUMED else ""
         print(f"tiss: stopped{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -63,35 +71,41 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(error: TissError) -> None:
-    """Prints the error once, however many processes found it: the first one has the word."""
+    """Prints the error once, however many processes raise it: the first process speaks for all."""
     rank = os.environ.get("RANK", "0")
     if error.reported:
         return
-    text = f"--{error.setting} {error.message}" if error.setting else error.message
+    text = f"--{error}" if error.setting else str(error)
     if rank != "0":
         time.sleep(3)  # where the first process failed too, the launcher ends this one meanwhile
-        print(f"tiss: rank {rank}: {text}", file=sys.stderr)
-        return
+        text = f"rank {rank}: {text}"
     print(f"tiss: {text}", file=sys.stderr)
 
 
 def dispatch(words: list[str]) -> int:
+    """Runs the command that `words` begin with."""
     if not words or words[0] in ("--help", "-h", "help"):
         print(overview())
         return 0
     if words[0] in ("--version", "-V"):
         print(f"tiss {__version__}")
         return 0
-    command, *rest = words
+    length = 2 if " ".join(words[:2]) in COMMANDS else 1
+    command, rest = " ".join(words[:length]), words[length:]
     if command not in COMMANDS:
         raise TissError(suggest(command, COMMANDS, "command"))
     module = import_module(COMMANDS[command][0])
-    code: int = module.main(rest)
-    return code
+    if hasattr(module, "main"):  # a command whose flags depend on what it is given
+        code: int = module.main(rest)
+        return code
+    from tiss.cli.flags import execute
+
+    return execute(command, module, rest)
 
 
 def overview() -> str:
-    lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help teaches the command", ""]
+    """What `tiss --help` prints."""
+    lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help explains the command", ""]
     lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
     lines += [
         "",

@@ -1,45 +1,31 @@
-"""`tiss push`: a model folder to a hub."""
+"""Uploads a model folder: config.json, model.safetensors and a card with its scenario, steps, scores, data and
+limits. Afterwards anyone can load it with tiss.from_pretrained("OWNER/NAME") and extend it with `tiss extend
+OWNER/NAME`. The access token is the hub's own (`hf auth login` or HF_TOKEN); HF_ENDPOINT names another hub.
+
+Examples:
+  tiss push third my-team/forklifts
+  tiss push runs/voc-15-1-overlapped-tiss-seed0/step-5 my-team/voc-15-1 --private
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiss.cli.flags import flags_of, help_text, parse_flags
-from tiss.config import from_mapping, setting
-from tiss.errors import TissError
-
-USAGE = "tiss push MODEL OWNER/NAME [options]"
-ABOUT = """
-Uploads a model folder: config.json, model.safetensors and a card with its scenario, steps, scores, data and
-limits. Afterwards anyone has it with tiss.from_pretrained("OWNER/NAME"), and `tiss extend OWNER/NAME` goes on
-from it. The access token is the hub's own (`hf auth login` or HF_TOKEN); HF_ENDPOINT names another hub.
-"""
-EXAMPLES = """
-tiss push third my-team/forklifts
-tiss push runs/voc-15-1-overlapped-tiss-seed0/step-5 my-team/voc-15-1 --private
-"""
-SWITCHES = {"help": "this text"}
+from tiss.config import REQUIRED, setting
 
 
 @dataclass(frozen=True)
-class PushOptions:
-    private: bool = setting(False, "only for those whom the owner lets in")
-    message: str = setting("Add model", "what the commit says")
+class Options:
+    model: str = setting(REQUIRED, "model folder or run folder", positional=True)
+    name: str = setting(REQUIRED, "OWNER/NAME on the hub", positional=True)
+    private: bool = setting(False, "make the repository private")
+    message: str = setting("Add model", "commit message")
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command."""
-    flags = list(flags_of(PushOptions))
-    values, given, rest = parse_flags(arguments, flags, SWITCHES, positional="MODEL NAME")
-    if "help" in given:
-        print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
-        return 0
-    options = from_mapping(PushOptions, values)
-    if len(rest) != 2:
-        raise TissError("tiss push takes a model and a name, for example: tiss push third my-team/forklifts")
-    from tiss.user.pushing import push_model
-    from tiss.user.source import find_source
+def run(options: Options) -> int:
+    from tiss.user.card import push_model
+    from tiss.user.model_source import find_source
 
-    address = push_model(find_source(rest[0]), rest[1], private=options.private, message=options.message)
-    print(f"{address}\ntiss.from_pretrained({rest[1]!r}) gives it back")
+    address = push_model(find_source(options.model), options.name, options.private, options.message)
+    print(f"{address}\nload it with tiss.from_pretrained({options.name!r})")
     return 0

@@ -1,112 +1,123 @@
-"""`tiss run`: one experiment."""
+"""One experiment: a data set is split into steps, a method learns them one after another, every step is tested.
+Without options it runs the built-in data set `shapes` with TISS. Every option can also be in a YAML file, where a dot
+is a level. Options without a default follow from the recipe, the data set or the encoder: --print_config shows them.
+The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can break pretrained weights
+(it did with DINOv2's). With such weights use --train.recipe tuned. With --method NAME, this help shows the method's
+settings as well. The same command with --resume resumes a run that was stopped at any moment.
+
+Examples:
+  tiss run --method mib --task 4-2
+  tiss run --data voc --data.root VOCdevkit --task 15-1 --method recall --model.pretrained default --train.recipe tuned
+  tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
+  torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tiss.cli.flags import Flag, flags_of, help_text, parse_flags, read_yaml, set_path
-from tiss.config import RunConfig, convert, from_mapping, merge
+from tiss.cli.flags import (
+    Flag,
+    flags_of,
+    help_text,
+    parse_flags,
+    read_yaml,
+    set_path,
+    settings_as_flags,
+    wants_help,
+)
+from tiss.config import RunConfig, from_mapping, merge, setting
 from tiss.errors import TissError
 
-USAGE = "tiss run [--config FILE.yaml] [options]"
-ABOUT = """
-One experiment: a data set is cut into steps, a method learns them one after another, every step is tested.
-With no option at all it runs the embedded data set `shapes` with TISS. Every option can stand in a YAML file;
-a dot is a level there. Empty defaults follow from the recipe, the data set or the encoder: --print_config shows
-what they come to. The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can
-break pretrained weights (it did with DINOv2's). With such weights take --train.recipe tuned.
-Stopped at any moment, the same command with --resume goes on.
-"""
-EXAMPLES = """
-tiss run --method mib --task 4-2
-tiss run --data voc --data.root VOCdevkit --task 15-1 --method recall --model.pretrained default --train.recipe tuned
-tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
-torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
-"""
-SWITCHES = {
-    "allow_pickle": "also read .pth files with --model.pretrained, weights only; safetensors need no such trust",
-    "resume": "go on from the last checkpoint of the run in --out",
-    "print_config": "print the complete configuration as YAML and stop",
-    "help": "this text, with the settings of the --method that is given beside it",
-}
-CONFIG = Flag("config", str, None, "YAML file with any of these options; flags on the command line win")
-STEPS = Flag("steps", int, None, "stop after so many steps; --resume goes on later")
+
+@dataclass(frozen=True)
+class Options:
+    """What is no part of the configuration."""
+
+    config: str | None = setting(None, "YAML file with any of these options; flags on the command line win")
+    steps: int | None = setting(None, "stop after this many steps; --resume continues later")
+    allow_pickle: bool = setting(False, "the same as --model.allow_pickle")
+    resume: bool = setting(False, "resume from the last checkpoint of the run in --out")
+    print_config: bool = setting(False, "print the complete configuration as YAML and stop")
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise TissError(f"{self.steps}: give a whole number from 1 on", setting="steps")
 
 
-def main(arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Runs the command."""
-    name = method_name(arguments)
-    flags = [CONFIG, STEPS, *run_flags(name)]
-    values, given, _ = parse_flags(arguments, flags, SWITCHES)
-    if "help" in given:
-        print(help_text(USAGE, ABOUT, flags, SWITCHES, EXAMPLES))
+    method = method_name(words)
+    own = list(flags_of(Options))
+    flags = [*own, *run_flags(method)]
+    if wants_help(words):
+        print(help_text("run", __doc__, flags))
         return 0
-    if "allow_pickle" in given:
-        set_path(values, "model.allow_pickle", True)
-    steps = convert(values.pop("steps", None), int | None, "steps")
-    if steps is not None and steps < 1:
-        raise TissError(f"--steps {steps}: give a whole number from 1 on")
-    config = config_from(values)
-    from tiss.engine.run import open_scenario, run_experiment
-    from tiss.engine.run_folder import default_folder, dump_config
+    with settings_as_flags(flags):
+        values = parse_flags("run", words, flags)
+        options = from_mapping(
+            Options, {flag.path: values.pop(flag.path) for flag in own if flag.path in values}
+        )
+        if options.allow_pickle:
+            set_path(values, "model.allow_pickle", True)
+        return run(options, config_from(values, options.config))
 
-    if "print_config" in given:
-        complete, _ = open_scenario(config)
-        print(dump_config(complete), end="")
+
+def run(options: Options, config: RunConfig) -> int:
+    from tiss.engine.run import open_run
+    from tiss.engine.run_folder import dump_config
+
+    found = open_run(config)
+    if options.print_config:
+        print(dump_config(found.config), end="")
         return 0
-    results = run_experiment(config, resume="resume" in given, steps=steps)
+    results = found.execute(resume=options.resume, steps=options.steps)
     if os.environ.get("RANK", "0") != "0":
         return 0  # one of several processes: the first one prints
-    from tiss.report.tables import print_results
+    from tiss.report.render import print_results
 
     print_results([results])
-    complete, _ = open_scenario(config)
-    print(f"run folder: {complete.out or default_folder(complete)}")
+    print(f"run folder: {found.folder}")
     return 0
 
 
-def config_from(values: dict[str, Any]) -> RunConfig:
-    """A configuration from parsed flags, laid over the file that --config names."""
-    values = dict(values)
-    path = values.pop("config", None)
-    mapping = merge(read_yaml(path), values) if path else values
+def config_from(values: dict[str, Any], path: str | None) -> RunConfig:
+    """A configuration from parsed flags, which win over the file at `path`."""
     from tiss.methods.base import settings_from
 
-    config = from_mapping(RunConfig, mapping)
-    return dataclasses.replace(config, method=settings_from(config.method))
+    config = from_mapping(RunConfig, merge(read_yaml(path), values) if path else values)
+    return replace(config, method=settings_from(config.method))
 
 
-def run_flags(method: str) -> list[Flag]:
-    """All flags of a run; the method's own settings stand behind --method."""
-    from tiss.methods.base import METHODS
-
+def run_flags(method: str | None) -> list[Flag]:
+    """All flags of a run; those of `method` follow --method."""
     flags = []
     for flag in flags_of(RunConfig):
         flags.append(flag)
-        if flag.path == "method":
-            flags += list(flags_of(METHODS.get(method).Settings, "method"))
+        if flag.path == "method" and method is not None:
+            from tiss.methods.base import METHODS
+
+            flags += flags_of(METHODS.get(method).Settings, "method")
     return flags
 
 
-def method_name(arguments: list[str]) -> str:
-    """The method that the flags or their configuration file name: it decides which --method.* there are."""
-    found = _value_of(arguments, "method")
-    path = _value_of(arguments, "config")
+def method_name(words: Sequence[str]) -> str | None:
+    """The method that the flags or their file name, which decides about --method.*; for a help text None will do."""
+    found, path = _value_of(words, "method"), _value_of(words, "config")
     if found is None and path is not None:
         method = read_yaml(path).get("method")
         found = method.get("name") if isinstance(method, dict) else method
-    return str(found or RunConfig().method)
+    return str(found) if found else None if wants_help(words) else str(RunConfig().method)
 
 
-def _value_of(arguments: list[str], name: str) -> str | None:
+def _value_of(words: Sequence[str], name: str) -> str | None:
     value = None
-    for index, word in enumerate(arguments):
-        if word == f"--{name}":
-            if index + 1 == len(arguments):
-                raise TissError(f"--{name} needs a value")
-            value = arguments[index + 1]
-        elif word.startswith(f"--{name}="):
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word.startswith(f"--{name}="):
             value = word.partition("=")[2]
+        elif word == f"--{name}":
+            value = following
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiss.report.latex import escape_latex
+from tiss.report.render import escape_latex
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str = "text") -> str:

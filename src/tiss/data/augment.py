@@ -1,6 +1,6 @@
 """Scale, crop, flip and colour in one gather: the same code on CPU and GPU, for one sample or a batch.
 
-Pictures lie in one flat buffer of packed pixels (red, green, blue and label, a byte each, in an int32), with
+Images are kept in one flat buffer of packed pixels (red, green, blue and label, a byte each, in an int32), with
 an offset and a size for each. A crop window is known before any pixel is touched, and its source coordinates
 are separable: a vector for the rows and one for the columns. Images are bilinear, labels the nearest pixel.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,33 +21,36 @@ import torch
 from torch import Tensor
 
 from tiss.data.base import IGNORE, Sample
-from tiss.data.threads import one_thread
 from tiss.randomness import stream
 
 FILL = (
     124,
     116,
     104,
-)  # outside a picture: ImageNet's mean colour, near zero for every encoder's normalisation
+)  # outside an image: ImageNet's mean colour, near zero for every encoder's normalisation
 PIXELS_AT_ONCE = 1 << 16  # on a CPU: what keeps the temporaries in its cache
 GPU_PIXELS_AT_ONCE = 1 << 23  # a usual batch whole; temporaries stay under a gigabyte
 LUMA = np.array([0.299, 0.587, 0.114])
 YIQ = np.array([LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 RGB = np.linalg.inv(YIQ)
-IDENTITY = (
-    1.0,
-    0.0,
-    0.0,
-    0.0,
-    0.0,
-    1.0,
-    0.0,
-    0.0,
-    0.0,
-    0.0,
-    1.0,
-    0.0,
-)  # 3 × 4: a colour matrix with its offset
+IDENTITY = tuple(np.eye(3, 4).ravel().tolist())  # 3 × 4: a colour matrix with its offset
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps torch's operations on the calling thread.
+
+    Data work is many short operations: distributing each over all cores costs more than it gains, and on a
+    busy machine twenty times as much, since every operation then waits for the slowest core.
+    """
+    threads = torch.get_num_threads()
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class AugmentSettings:
     """How training crops are cut; the fields mean what `DataConfig`'s do."""
 
     crop: int
-    resize: int | None = None  # the shorter side is brought to this first
+    resize: int | None = None  # the shorter side is resized to this first
     scale: tuple[float, float] = (0.5, 2.0)
     flip: bool = True
     photometric: bool = False
@@ -63,9 +66,9 @@ class AugmentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """One picture brought to `height` × `width`, a window's corner in it, and what is done to its colours.
+    """One image resized to `height` × `width`, a window's corner in it, and what is done to its colours.
 
-    The corner may lie outside: what the window holds beyond the picture is filled, and its label ignored.
+    The corner may be outside: what the window holds beyond the image is filled, and its label ignored.
     """
 
     height: int
@@ -77,10 +80,10 @@ class Augmentation:
 
 
 def draw(settings: AugmentSettings, height: int, width: int, key: Sequence[int | str]) -> Augmentation:
-    """The augmentation of a `height` × `width` picture that belongs to `key`: a pure function.
+    """The augmentation of a `height` × `width` image that belongs to `key`: a pure function.
 
-    The scale is uniform between its bounds; the window is uniform over all places inside the picture, and
-    where the picture is smaller than the window, over all places of the picture inside it.
+    The scale is uniform between its bounds; the window is uniform over all places inside the image, and
+    where the image is smaller than the window, over all places of the image inside it.
     """
     scale, top, left, flip, *colours = stream(*key).random(8).tolist()
     low, high = settings.scale
@@ -105,7 +108,7 @@ def centre(height: int, width: int, size: int) -> Augmentation:
 
 
 def shrink(height: int, width: int, size: int) -> Augmentation:
-    """The whole picture, its shorter side brought to `size`."""
+    """The whole image, its shorter side resized to `size`."""
     factor = size / min(height, width)
     return Augmentation(max(size, round(height * factor)), max(size, round(width * factor)), 0, 0)
 
@@ -121,30 +124,29 @@ def pack(sample: Sample) -> Tensor:
 
 def crop_batch(
     buffer: Tensor,
-    offsets: Sequence[int],
-    sizes: Sequence[tuple[int, int]],
+    places: Sequence[tuple[int, tuple[int, int]]],
     augmentations: Sequence[Augmentation],
     crop: tuple[int, int],
     table: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Cuts one window from each of N pictures in `buffer`, on the buffer's device and without waiting for it.
+    """Cuts one window from each of N images in `buffer`, on the buffer's device and without waiting for it.
 
     Args:
         buffer: packed pixels, flat (see `pack`).
-        offsets, sizes: where each picture starts, and its height and width.
-        augmentations: one for each picture.
+        places: where each image starts, and its height and width.
+        augmentations: one for each image.
         crop: height and width of the windows.
-        table: uint8[256] on the buffer's device, label value → channel; the outside is 255 all the same.
+        table: uint8[256] on the buffer's device, label value → channel; the outside is 255 in any case.
 
     Returns:
         images uint8 N × 3 × h × w and labels uint8 N × h × w.
     """
     device = buffer.device
-    images = torch.empty(len(offsets), 3, *crop, dtype=torch.uint8, device=device)
-    labels = torch.empty(len(offsets), *crop, dtype=torch.uint8, device=device)
+    images = torch.empty(len(places), 3, *crop, dtype=torch.uint8, device=device)
+    labels = torch.empty(len(places), *crop, dtype=torch.uint8, device=device)
     with one_thread() if device.type == "cpu" else nullcontext():
-        windows = _Windows(buffer, offsets, sizes, augmentations, crop)
-        for n, r in _pieces(len(offsets), crop, device):
+        windows = _Windows(buffer, places, augmentations, crop)
+        for n, r in _pieces(len(places), crop, device):
             images[n, :, r] = windows.image(n, r)
             label = windows.label(n, r)
             labels[n, r] = (
@@ -164,15 +166,14 @@ class _Windows:
     def __init__(
         self,
         buffer: Tensor,
-        offsets: Sequence[int],
-        sizes: Sequence[tuple[int, int]],
+        places: Sequence[tuple[int, tuple[int, int]]],
         augmentations: Sequence[Augmentation],
         crop: tuple[int, int],
     ) -> None:
-        numbers = _parameters(offsets, sizes, augmentations, crop)
+        numbers = _parameters(places, augmentations, crop)
         if buffer.device.type == "cuda":
             numbers = numbers.pin_memory().to(buffer.device, non_blocking=True)
-        starts = numbers[:, 10:11].long()  # N × 1: each picture's first pixel
+        starts = numbers[:, 10:11].long()  # N × 1: each image's first pixel
         stride = numbers[:, 8:9].long()  # N × 1: its width
         self.buffer = buffer
         self.rows = _Axis(numbers[:, 0:5], crop[0])
@@ -200,7 +201,7 @@ class _Windows:
         return self._pixels(self.near[n, r], self.columns.near[n]) >> 24 & 255
 
     def outside(self) -> Tensor:
-        """Where the windows reach beyond their pictures, N × h × w."""
+        """Where the windows reach beyond their images, N × h × w."""
         return ~(self.rows.inside[:, :, None] & self.columns.inside[:, None, :])
 
     def _colours(self, row_starts: Tensor, columns: Tensor) -> Tensor:
@@ -212,11 +213,11 @@ class _Windows:
 
 
 class _Axis:
-    """Where each of a window's rows (or columns) lies in its source, for N windows: all N × length."""
+    """The source coordinates of a window's rows (or columns), for N windows: all N × length."""
 
     def __init__(self, numbers: Tensor, length: int) -> None:
         first, direction, ratio, size, scaled = numbers[:, :, None].unbind(1)
-        place = first + direction * torch.arange(length, device=numbers.device)  # in the scaled picture
+        place = first + direction * torch.arange(length, device=numbers.device)  # in the scaled image
         source = ((place + 0.5) * ratio - 0.5).clamp(min=0).minimum(size - 1)
         floor = source.floor()
         weight = source - floor
@@ -228,8 +229,7 @@ class _Axis:
 
 
 def _parameters(
-    offsets: Sequence[int],
-    sizes: Sequence[tuple[int, int]],
+    places: Sequence[tuple[int, tuple[int, int]]],
     augmentations: Sequence[Augmentation],
     crop: tuple[int, int],
 ) -> Tensor:
@@ -240,17 +240,12 @@ def _parameters(
     table = [
         (
             *(one.top, 1, height / one.height, height, one.height),
-            *(
-                one.left + (crop[1] - 1 if one.flip else 0),
-                -1 if one.flip else 1,
-                width / one.width,
-                width,
-                one.width,
-            ),
+            *((one.left + crop[1] - 1, -1) if one.flip else (one.left, 1)),
+            *(width / one.width, width, one.width),
             offset,
             *(one.colour or IDENTITY),
         )
-        for offset, (height, width), one in zip(offsets, sizes, augmentations, strict=True)
+        for (offset, (height, width)), one in zip(places, augmentations, strict=True)
     ]
     return torch.from_numpy(np.array(table, np.float64))
 
@@ -294,7 +289,7 @@ def _colour_matrix(brightness: float, contrast: float, saturation: float, hue: f
 
 
 def _place(room: int, number: float) -> int:
-    """One of `|room| + 1` corners; negative where the picture is smaller than the window."""
+    """One of `|room| + 1` corners; negative where the image is smaller than the window."""
     place = int(number * (abs(room) + 1))
     return place if room >= 0 else -place
 

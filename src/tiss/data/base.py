@@ -7,37 +7,67 @@ A data set numbers its labels itself: 0 is the background (or "other"), 1..K are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from tiss.errors import TissError
 from tiss.registry import Registry
 
 IGNORE = 255
 BACKGROUND = 0
+SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One picture and its mask, as read from disk: original size, the data set's own label numbers."""
+    """One image and its mask, as read from disk: original size, the data set's own label numbers."""
 
     image: Tensor  # uint8, 3 × H × W, RGB
     label: Tensor  # uint8, H × W
     id: str
 
 
-@runtime_checkable
+@dataclass(frozen=True)
+class Entry:
+    """What one mask holds: pixels of each label value, and its size; or what is wrong with the sample."""
+
+    pixels: dict[int, int]
+    width: int = 0
+    height: int = 0
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, label: np.ndarray) -> Entry:
+        """The entry of a mask, uint8 H × W."""
+        counts = np.bincount(label.ravel(), minlength=256)
+        pixels = {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
+        return cls(pixels, label.shape[1], label.shape[0])
+
+    def present(self) -> frozenset[int]:
+        """The label values, 0 and 255 left out."""
+        return frozenset(self.pixels) - {BACKGROUND, IGNORE}
+
+
 class Dataset(Protocol):
-    """A labelled collection with named splits. `train` and `test` are what the scenario asks for."""
+    """A labelled collection with the splits "train" and "test": all that the package reads of one.
+
+    A new data set subclasses it, sets `name` and `classes`, defines `ids` and `read`, and keeps the
+    other attributes where their defaults fit.
+    """
 
     name: str
     classes: tuple[str, ...]  # foreground classes; label value i + 1 is classes[i]
-    has_background: bool  # False: label 0 means "not a class yet" and never enters a mean
-    background_in_test: (
-        int  # what label 0 becomes in a test: 0, or 255 where it is no class (ADE20K's "other")
-    )
+    has_background: bool = True  # False: label 0 means "not a class yet" and never enters a mean
+    background_in_test: int = BACKGROUND  # what label 0 becomes in a test; 255 where it is no class
+    default_task: str = ""  # taken where no task is given, such as "15-1"
+    default_crop: int = 512
+    skips_broken: bool = False  # set by the user: leave faulty samples out instead of stopping at the first
+    left_out: dict[str, list[str]] = {}  # by split: what was wrong with them  # noqa: RUF012 - never changed here
 
     def ids(self, split: str) -> list[str]:
         """Sorted ids of `split` ("train" or "test")."""
@@ -47,17 +77,32 @@ class Dataset(Protocol):
         """Reads one sample; a broken file raises a TissError that names it."""
         ...
 
+    def entries(self, split: str) -> dict[str, Entry]:
+        """The class index: what each mask of `split` holds, faulty samples included; here by reading all of them."""
+        from tiss.data.index import parallel_map
+
+        ids = self.ids(split)
+        found = parallel_map(partial(read_entry, self, split), ids, f"Reading {split}")
+        return dict(zip(ids, found, strict=True))
+
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        """For each id of `split`, the label values in its mask (0 and 255 left out), from the cached class index."""
-        ...
+        """For each id of `split`, the label values in its mask, 0 and 255 left out; faulty samples raise."""
+        entries = self.entries(split)
+        stop_at([entry.problem for entry in entries.values() if entry.problem is not None])
+        return {id: entry.present() for id, entry in entries.items()}
+
+    def sizes(self, split: str) -> dict[str, tuple[int, int]]:
+        """Height and width by id, without faulty samples."""
+        entries = self.entries(split)
+        return {id: (one.height, one.width) for id, one in entries.items() if one.problem is None}
 
     def colours(self) -> list[tuple[int, int, int]] | None:
-        """The customary RGB colour of label values 0..K, or None for the package's own palette."""
-        ...
+        """The customary RGB colours of label values 0..K, or None for the package's own palette."""
+        return None
 
     def root_path(self) -> Path | None:
-        """Where the files lie; None for data made in memory."""
-        ...
+        """Where the files are; None for data made in memory."""
+        return None
 
 
 @dataclass
@@ -76,6 +121,50 @@ class Batch:
         return Batch(
             self.image.to(device, non_blocking=True), self.label.to(device, non_blocking=True), self.ids
         )
+
+
+def read_checked(dataset: Dataset, split: str, id: str) -> Sample:
+    """Reads one sample; a shape, type or label value that breaks the contract is an error that names the id."""
+    sample = dataset.read(split, id)
+    image, label, where = sample.image, sample.label, f"{dataset.name} {split} {id}"
+    if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
+        raise TissError(f"{where}: the image must be uint8 3×H×W, found {_described(image)}")
+    if label.dtype != torch.uint8 or label.shape != image.shape[1:]:
+        wanted = "×".join(map(str, image.shape[1:]))
+        raise TissError(f"{where}: the mask must be uint8 {wanted} like its image, found {_described(label)}")
+    if 0 in label.shape:
+        raise TissError(f"{where}: the image is empty")
+    values = label.numpy()
+    if int((values + np.uint8(1)).max()) > len(dataset.classes) + 1:  # 255 + 1 is 0
+        check_labels(np.bincount(values.ravel(), minlength=256), where, len(dataset.classes))
+    return sample
+
+
+def check_labels(counts: np.ndarray, where: str, classes: int) -> None:
+    """Raises if a label value above `classes` other than 255 has pixels; `counts` is int, 256."""
+    illegal = np.flatnonzero(counts[classes + 1 : IGNORE]) + classes + 1
+    if len(illegal):
+        listed = ", ".join(f"{value} ({counts[value]} pixels)" for value in illegal[:5])
+        raise TissError(f"{where}: label {listed} is not one of 0 to {classes} or {IGNORE}")
+
+
+def read_entry(dataset: Dataset, split: str, id: str) -> Entry:
+    """The entry of one sample, read whole."""
+    try:
+        return Entry.of(read_checked(dataset, split, id).label.numpy())
+    except TissError as error:
+        return Entry({}, problem=str(error))
+
+
+def stop_at(problems: list[str], remedy: str = "") -> None:
+    """Raises the first problem, if there is one, and says how many more there are."""
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise TissError(f"{problems[0]}{more}{remedy}")
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
 DATASETS: Registry[type] = Registry(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tiss.data.base import DATASETS, IGNORE
+from tiss.data.base import DATASETS, IGNORE, check_labels
+from tiss.data.classes import class_table, read_table
 from tiss.data.images import MAX_PIXELS, Colour, load_mask
-from tiss.data.index import Pair, check_labels
+from tiss.data.index import Pair
 from tiss.data.paired import Listing, PairedDataset
-from tiss.data.published import class_table, read_table
 from tiss.errors import TissError
 from tiss.files import read_json
 
-PICTURE = "_leftImg8bit.png"
+IMAGE = "_leftImg8bit.png"
 TRAIN_IDS, LABEL_IDS, POLYGONS = "_gtFine_labelTrainIds.png", "_gtFine_labelIds.png", "_gtFine_polygons.json"
 _NOT_DRAWN = ("license plate",)  # its id is negative: the car behind it counts
 
@@ -40,7 +39,7 @@ class Cityscapes(PairedDataset):
             if (candidate / "leftImg8bit").is_dir() and (candidate / "gtFine").is_dir():
                 return candidate
         raise TissError(
-            f"--data.root: {folder} needs leftImg8bit and gtFine; see `tiss data download cityscapes`"
+            f"{folder} needs leftImg8bit and gtFine; see `tiss data download cityscapes`", setting="data.root"
         )
 
     def find_pairs(self, split: str) -> Listing:
@@ -48,14 +47,14 @@ class Cityscapes(PairedDataset):
         images, masks = self._root / "leftImg8bit" / name, self._root / "gtFine" / name
         problems = [f"{folder}: the folder is missing" for folder in (images, masks) if not folder.is_dir()]
         pairs = {}
-        for path in sorted(images.glob(f"*/*{PICTURE}")):
-            id = path.name.removesuffix(PICTURE)
+        for path in sorted(images.glob(f"*/*{IMAGE}")):
+            id = path.name.removesuffix(IMAGE)
             stem = masks / path.parent.name / id
             found = [f"{stem}{ending}" for ending in (TRAIN_IDS, LABEL_IDS, POLYGONS)]
             mask = next((mask for mask in found if Path(mask).is_file()), found[0])
             pairs[id] = Pair(str(path), mask)
         if not pairs and not problems:
-            problems.append(f"{images}: no pictures named CITY/*{PICTURE} in it")
+            problems.append(f"{images}: no images named CITY/*{IMAGE} in it")
         return Listing(pairs, problems)
 
     def read_label(self, path: str) -> np.ndarray:
@@ -95,11 +94,7 @@ def draw_polygons(path: str) -> np.ndarray:
             if name in _NOT_DRAWN or item.get("deleted"):
                 continue
             label = numbers.get(name, numbers.get(name.removesuffix("group"), IGNORE))
-            draw.polygon(_corners(item["polygon"]), fill=label)
+            draw.polygon([(float(x), float(y)) for x, y in item["polygon"]], fill=label)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise TissError(f"{path}: not a Cityscapes polygon file ({type(error).__name__}: {error})") from None
     return np.array(mask)
-
-
-def _corners(points: Any) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in points]

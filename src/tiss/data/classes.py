@@ -1,17 +1,19 @@
-"""Class lists and colour maps from a user's files."""
+"""Class lists and colour maps: from a user's files, and the published ones that come with the package."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiss.data.base import IGNORE
+from tiss.data.base import IGNORE, check_labels
 from tiss.data.images import Colour
-from tiss.data.index import check_labels
 from tiss.errors import TissError
 from tiss.files import read_json, read_text, read_yaml
 
@@ -32,7 +34,7 @@ class ClassList:
 
 
 def find_file(root: Path, names: tuple[str, ...]) -> Path | None:
-    """The one of `names` that lies in `root`; two of them are an error, since they could differ."""
+    """The one of `names` that is in `root`; two of them are an error, since they could differ."""
     found = [root / name for name in names if (root / name).is_file()]
     if len(found) > 1:
         raise TissError(f"{found[1]}: {found[0].name} is there too; keep one of the two")
@@ -48,7 +50,7 @@ def read_classes(root: Path) -> ClassList:
     """
     path = find_file(root, CLASS_FILES)
     if path is None:
-        raise TissError(f"{root / CLASS_FILES[0]}: the class list is missing; write one class name a line")
+        raise TissError(f"{root / CLASS_FILES[0]}: the class list is missing; write one class name per line")
     names, background = _parse(path)
     if names and names[0].lower() in BACKGROUND_NAMES:
         names, background = names[1:], True
@@ -63,14 +65,14 @@ def read_classes(root: Path) -> ClassList:
 
 def _check_names(names: list[str], path: Path) -> None:
     if not names:
-        raise TissError(f"{path}: the class list is empty; write one class name a line")
+        raise TissError(f"{path}: the class list is empty; write one class name per line")
     if len(names) > MOST_CLASSES:
         raise TissError(f"{path}: {len(names)} classes, but masks of 8 bits hold {MOST_CLASSES} at most")
     for name in names:
         if names.count(name) > 1:
-            raise TissError(f"{path}: class {name!r} stands twice")
+            raise TissError(f"{path}: class {name!r} is there twice")
         if name.lower() in BACKGROUND_NAMES:
-            raise TissError(f"{path}: the background must be the first entry, for its mask value is 0")
+            raise TissError(f"{path}: the background must be the first entry, since its mask value is 0")
         if any(sign in name for sign in ",/\n"):
             raise TissError(
                 f"{path}: class {name!r} holds a comma or slash, which tasks use to separate classes"
@@ -103,7 +105,7 @@ def _as_names(document: Any, path: Path) -> list[str]:
 
 
 def read_colours(path: Path) -> dict[str, Colour]:
-    """Names and colours, one `name r g b` a line; the name may hold spaces, the numbers commas."""
+    """Names and colours, one `name r g b` per line; the name may hold spaces, the numbers commas."""
     colours: dict[str, Colour] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -114,7 +116,7 @@ def read_colours(path: Path) -> dict[str, Colour]:
             raise TissError(f"{path}, line {number}: expected 'name r g b' with numbers from 0 to 255")
         colour = (int(values[0]), int(values[1]), int(values[2]))
         if name in colours or colour in colours.values():
-            raise TissError(f"{path}, line {number}: name or colour stands twice")
+            raise TissError(f"{path}, line {number}: name or colour is there twice")
         colours[name] = colour
     return colours
 
@@ -131,3 +133,17 @@ def shift_labels(values: np.ndarray, where: str, classes: int) -> np.ndarray:
             f"{error}; if 0 is the background, make it the first line of the class list"
         ) from None
     return np.where(values == IGNORE, values, values + np.uint8(1))
+
+
+@cache
+def read_table(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of `name`.csv among the published tables, by column."""
+    text = resources.files("tiss.data").joinpath("published", f"{name}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def class_table(name: str) -> tuple[tuple[str, ...], list[Colour]]:
+    """Names of label values 1..K and colours of 0..K from `name`_classes.csv; 0 is black."""
+    rows = read_table(f"{name}_classes")
+    colours = [(int(row["red"]), int(row["green"]), int(row["blue"])) for row in rows]
+    return tuple(row["name"] for row in rows), [(0, 0, 0), *colours]

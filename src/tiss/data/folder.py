@@ -1,4 +1,4 @@
-"""One's own data: `images/<split>/`, `masks/<split>/` and a class list."""
+"""Your own data: `images/<split>/`, `masks/<split>/` and a class list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEST_FOLDERS = ("test", "val", "validation", "valid")
 
 @DATASETS.register("folder")
 class Folder(PairedDataset):
-    """Pictures and masks that belong together by their names without suffix, in subfolders too.
+    """Images and masks, paired by their names without suffix, in subfolders too.
 
     `train` is the folder train, or everything where there is no split at all; `test` is the first of test,
     val, validation and valid that is there. Masks hold class numbers in the order of the class list, 255 =
@@ -53,12 +53,13 @@ class Folder(PairedDataset):
         for name in ("images", "masks"):
             if not (folder / name).is_dir():
                 raise TissError(
-                    f"--data.root: {folder} has no {name}; needed: images/train, masks/train, classes.txt"
+                    f"{folder} has no {name}; needed: images/train, masks/train, classes.txt",
+                    setting="data.root",
                 )
         return folder
 
     def folder_of(self, split: str) -> str:
-        """The folder below images and masks that `split` lies in; "" where there are no splits."""
+        """The folder below images and masks that holds `split`; "" where there are no splits."""
         images = self._root / "images"
         test = next((name for name in TEST_FOLDERS if (images / name).is_dir()), None)
         if split == "test":
@@ -66,7 +67,7 @@ class Folder(PairedDataset):
         return split if test or (images / split).is_dir() or not images.is_dir() else ""
 
     def has_test(self) -> bool:
-        """Whether the user has set pictures apart for the test."""
+        """Whether there is a test split."""
         return (self._root / "images" / self.folder_of("test")).is_dir()
 
     def find_pairs(self, split: str) -> Listing:
@@ -76,19 +77,19 @@ class Folder(PairedDataset):
             if not folder.is_dir():
                 return Listing({}, [f"{folder}: the folder is missing"])
         problems: list[str] = []
-        pictures = _by_stem(images, problems)
+        photos = _by_stem(images, problems)
         labels = _by_stem(masks, problems)
-        for stem in sorted(labels.keys() - pictures.keys()):
-            problems.append(f"{labels[stem]}: no picture of that name in {images}")
-        for stem in sorted(pictures.keys() - labels.keys()):
-            problems.append(f"{pictures[stem]}: no mask of that name in {masks}")
+        for stem in sorted(labels.keys() - photos.keys()):
+            problems.append(f"{labels[stem]}: no image of that name in {images}")
+        for stem in sorted(photos.keys() - labels.keys()):
+            problems.append(f"{photos[stem]}: no mask of that name in {masks}")
         for path in labels.values():
             if path.suffix.lower() in (".jpg", ".jpeg"):
                 problems.append(f"{path}: a JPEG mask has lost its exact labels; export masks as PNG")
-        both = sorted(pictures.keys() & labels.keys())
-        if not pictures:
-            problems.append(f"{images}: no pictures in it ({' '.join(IMAGE_SUFFIXES)})")
-        return Listing({stem: Pair(str(pictures[stem]), str(labels[stem])) for stem in both}, problems)
+        both = sorted(photos.keys() & labels.keys())
+        if not photos:
+            problems.append(f"{images}: no images in it ({' '.join(IMAGE_SUFFIXES)})")
+        return Listing({stem: Pair(str(photos[stem]), str(labels[stem])) for stem in both}, problems)
 
     def read_label(self, path: str) -> np.ndarray:
         values = load_mask(path, self._map)
@@ -129,7 +130,7 @@ def _by_stem(folder: Path, problems: list[str]) -> dict[str, Path]:
         stem = path.relative_to(folder).with_suffix("").as_posix()
         if stem in found:
             problems.append(
-                f"{path}: {found[stem].name} has the same name but for its suffix; rename or remove one"
+                f"{path}: {found[stem].name} has the same name except for the suffix; rename or remove one"
             )
         else:
             found[stem] = path

@@ -1,8 +1,7 @@
-"""A data set of the Hugging Face `datasets` library with a picture and an annotation column."""
+"""A data set of the Hugging Face `datasets` library with an image and an annotation column."""
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Sample
+from tiss.data.base import DATASETS, IGNORE, Dataset, Entry, Sample, check_labels
 from tiss.data.classes import (
     BACKGROUND_NAMES,
     CLASS_FILES,
@@ -19,8 +18,8 @@ from tiss.data.classes import (
     read_classes,
     shift_labels,
 )
-from tiss.data.images import Blob, Colour, load_mask, picture_size, read_image
-from tiss.data.index import Entry, cache_folder, check_labels, make_index
+from tiss.data.images import Blob, image_size, load_mask, read_image
+from tiss.data.index import cache_file, check_same_size, make_index
 from tiss.errors import TissError
 from tiss.files import read_json
 
@@ -33,8 +32,8 @@ NAMES = "id2label.json"
 
 
 @DATASETS.register("huggingface")
-class HuggingFace:
-    """A table of pictures and masks, from disk or from the hub.
+class HuggingFace(Dataset):
+    """A table of images and masks, from disk or from the hub.
 
     `root` is a folder written by `save_to_disk`, a folder of data files, or a name on the hub
     (`name:config`). Class names come from classes.txt (json, yaml) or id2label.json beside the data or in
@@ -43,15 +42,13 @@ class HuggingFace:
     """
 
     name = "huggingface"
-    background_in_test = BACKGROUND
-    default_crop = 512
 
     def __init__(self, root: str | Path | None) -> None:
         if not root:
-            raise TissError("--data.root: huggingface needs a folder or a data set's name on the hub")
+            raise TissError("huggingface needs a folder or a data set's name on the hub", setting="data.root")
         self._source = str(Path(root).expanduser()) if str(root).startswith("~") else str(root)
         if self._source.startswith(("/", ".")) and not Path(self._source).exists():
-            raise TissError(f"--data.root: {self._source} is not there")
+            raise TissError(f"{self._source} does not exist", setting="data.root")
         self._tables = _load(self._source)
         names, self.has_background, self._ignored = _class_names(self._source)
         self.classes = tuple(names)
@@ -61,49 +58,34 @@ class HuggingFace:
     def root_path(self) -> Path | None:
         return Path(self._source) if Path(self._source).is_dir() else None
 
-    def colours(self) -> list[Colour] | None:
-        return None
-
     def ids(self, split: str) -> list[str]:
         """Row numbers with leading zeros, so that they sort as they come."""
         return [f"{row:07d}" for row in range(len(self._table(split)))]
 
     def read(self, split: str, id: str) -> Sample:
-        image, mask = self._blobs(split, int(id))
-        picture = read_image(image)
+        blob, mask = self._blobs(split, int(id))
+        image = read_image(blob)
         label = self._label(mask)
-        if label.shape != picture.shape[1:]:
-            raise TissError(_unequal(mask, label, (picture.shape[2], picture.shape[1])))
-        return Sample(picture, torch.from_numpy(label), id)
+        check_same_size(mask, label, (image.shape[2], image.shape[1]))
+        return Sample(image, torch.from_numpy(label), id)
 
     def entries(self, split: str) -> dict[str, Entry]:
         """The class index, kept under the table's own fingerprint."""
         table = self._table(split)
         key = f"{table._fingerprint} {self.classes} {self.has_background} {sorted(self._ignored)}"
-        place = hashlib.sha256(f"{self._source} {split}".encode()).hexdigest()[:16]
-        file = cache_folder() / "index" / f"huggingface-{place}.json"
+        file = cache_file("huggingface", f"{self._source} {split}")
         rows = {id: int(id) for id in self.ids(split)}
         return make_index(file, key, rows, partial(self._scan, split=split))
-
-    def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        entries = self.entries(split)
-        faults = [entry.problem for entry in entries.values() if entry.problem]
-        if faults:
-            raise TissError(f"{faults[0]} (and {len(faults) - 1} more faults in the {split} split)")
-        return {id: frozenset(entry.pixels) - {BACKGROUND, IGNORE} for id, entry in entries.items()}
 
     def _scan(self, row: int, split: str) -> Entry:
         try:
             image, mask = self._blobs(split, row)
             label = self._label(mask)
-            if picture_size(image) != label.shape[::-1]:
-                raise TissError(_unequal(mask, label, picture_size(image)))
-            counts = np.bincount(label.ravel(), minlength=256)
-            check_labels(counts, str(mask), len(self.classes))
+            check_same_size(mask, label, image_size(image))
+            check_labels(np.bincount(label.ravel(), minlength=256), str(mask), len(self.classes))
         except TissError as error:
             return Entry({}, problem=str(error))
-        pixels = {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-        return Entry(pixels, label.shape[1], label.shape[0])
+        return Entry.of(label)
 
     def _label(self, mask: Blob) -> np.ndarray:
         values = load_mask(mask)
@@ -155,7 +137,7 @@ def _load(source: str) -> dict[str, Any]:
             found = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises its own, arrow's, the hub's and the network's errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TissError(f"--data.root {source}: cannot be loaded ({reason})") from error
+        raise TissError(f"{source}: cannot be loaded ({reason})", setting="data.root") from error
     tables = dict(found) if isinstance(found, dict) else {"train": found}
     test = next((tables[name] for name in TEST_SPLITS if name in tables), None)
     return {
@@ -164,19 +146,15 @@ def _load(source: str) -> dict[str, Any]:
 
 
 def _find_columns(features: Any, source: str) -> tuple[str, str]:
-    """Names of the picture and of the annotation column."""
+    """Names of the image and of the annotation column."""
     images = [name for name, feature in features.items() if type(feature).__name__ == "Image"]
     mask = next((name for name in MASK_COLUMNS if name in images), None)
     image = next((name for name in IMAGE_COLUMNS if name in images), None)
     rest = [name for name in images if name not in (mask, image)]
     mask, image = mask or (rest.pop() if rest else None), image or (rest.pop() if rest else None)
     if mask is None or image is None:
-        raise TissError(f"{source}: needs a picture and an annotation column, has {', '.join(features)}")
+        raise TissError(f"{source}: needs an image and an annotation column, has {', '.join(features)}")
     return image, mask
-
-
-def _unequal(mask: Blob, label: np.ndarray, size: tuple[int, int]) -> str:
-    return f"{mask}: {label.shape[1]} × {label.shape[0]}, but its picture is {size[0]} × {size[1]}"
 
 
 def _blob(value: Any, name: str) -> Blob:

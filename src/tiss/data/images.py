@@ -1,7 +1,7 @@
-"""Pictures and masks from files, by fixed rules, and never a guess.
+"""Images and masks from files, by fixed rules.
 
-Pictures become RGB: EXIF rotation is applied, grey is repeated, transparency is dropped, 16-bit grey keeps
-its upper eight bits. Masks stay numbers: palette indices as they are, colours only through a colour map.
+Images become RGB: EXIF rotation is applied, grey is repeated, transparency is dropped, 16-bit grey keeps its
+upper eight bits. Masks stay numbers: palette indices as they are, colours only through a colour map.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +42,7 @@ ImageSource = PathLike | Blob
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # whatever the name: others start programs
-MAX_PIXELS = (
-    2**27
-)  # 134 million: an RGB picture of 400 MB; more is a mistake or an attack, and is not decoded
+MAX_PIXELS = 2**27  # 134 million, an RGB image of 400 MB; more is a mistake or an attack, and is not decoded
 _SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _BITS = {"LA": 16, "RGB": 24, "RGBA": 32, "I;16": 16}  # a pixel; grey and palettes may have as little as one
 _ORIENTATION = 0x0112
@@ -51,10 +50,14 @@ _AT_ONCE = 1 << 24  # bytes of a file that are read in one go
 _TAIL = 65536  # bytes searched for the end marker: cameras append previews after it
 
 
+def has_image_suffix(path: Path) -> bool:
+    """Whether a file's name is that of an image; hidden files are none."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
 def read_image(path: ImageSource) -> Tensor:
-    """The picture in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
-    # numpy and not torch: it gives up the interpreter's lock once for it and not twelve times (see `_open`).
-    return torch.from_numpy(np.array(load_picture(path).transpose(2, 0, 1), order="C"))
+    """The image in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
+    return torch.from_numpy(np.array(load_image(path).transpose(2, 0, 1), order="C"))
 
 
 def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> Tensor:
@@ -62,17 +65,18 @@ def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
     return torch.from_numpy(load_mask(path, colours))
 
 
-def load_picture(path: ImageSource) -> np.ndarray:
-    """As `read_image`, as a numpy array H × W × 3, to be read only."""
-    with _open(path, whole=True) as image, _naming(path, "picture"):
-        if image.mode in _SIXTEEN_BIT:
-            return _sixteen_bit(image, path)
+def load_image(path: ImageSource) -> np.ndarray:
+    """As `read_image`, as a read-only numpy array H × W × 3."""
+    with _open(path, "image") as image:
         if image.mode == "F":
-            raise TissError(
-                f"{path}: pictures of floating-point numbers are not read; save it with 8 bits a channel"
-            )
+            raise TissError(f"{path}: images of floating-point numbers are not read; save 8 bits per channel")
         turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
-        return _colours_of(turned if turned.mode == "RGB" else turned.convert("RGB"))
+        if image.mode in _SIXTEEN_BIT:
+            return _sixteen_bit(np.array(turned), path)
+        rgb = turned if turned.mode == "RGB" else turned.convert("RGB")
+        # Pillow keeps four bytes for each pixel: as they are, they copy fastest
+        pixels = np.frombuffer(rgb.tobytes("raw", "RGBX"), np.uint8)
+        return pixels.reshape(rgb.height, rgb.width, 4)[..., :3]
 
 
 def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
@@ -82,7 +86,7 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
     (RGB → label), colour files are looked up in it, and palette files by their palette's colours; a colour
     that the map lacks is an error. Without one, a colour file must have three equal channels.
     """
-    with _open(path, whole=True) as image, _naming(path, "mask"):
+    with _open(path, "mask") as image:
         if image.mode == "P":
             indices = np.array(image)
             return indices if colours is None else _through_palette(indices, image, colours, path)
@@ -99,11 +103,11 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
         )
 
 
-def picture_size(path: ImageSource) -> tuple[int, int]:
-    """Width and height of a picture after EXIF rotation, from its header alone."""
-    with _open(path) as image, _naming(path, "picture"):
+def image_size(path: ImageSource) -> tuple[int, int]:
+    """Width and height of an image after EXIF rotation, from its header alone."""
+    with _open(path, "image", whole=False) as image:
         width, height = image.size
-        # Asking a PNG for its EXIF tags decodes it whole, unless they were met in the header.
+        # asking a PNG for its EXIF tags decodes it whole, unless they were in the header
         known = image.format != "PNG" or "exif" in image.info
         return (height, width) if known and _orientation(image) >= 5 else (width, height)
 
@@ -119,41 +123,25 @@ def check_whole(path: PathLike) -> None:
         file.seek(max(0, file.tell() - _TAIL))
         if end in file.read():
             return
-    with _open(path) as image, _naming(path, "picture"):
+    with _open(path, "image") as image:
         image.load()
 
 
-class _naming:  # noqa: N801 - reads as a phrase at its uses
-    """Turns whatever a decoder raises into one line that names the file."""
+@contextmanager
+def _open(path: ImageSource, what: str, whole: bool = True) -> Iterator[Image.Image]:
+    """An opened, not yet decoded image of a bearable size; whatever decoding raises becomes one line.
 
-    def __init__(self, path: ImageSource, what: str) -> None:
-        self.path, self.what = path, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, TissError):
-            # Broken files make decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error, …
-            raise TissError(
-                f"{self.path}: broken {self.what} ({_first_line(error)}); fetch or export it again"
-            ) from error
-
-
-def _open(path: ImageSource, whole: bool = False) -> Image.Image:
-    """An opened, not yet decoded image whose size is known to be bearable.
-
-    `whole`: the file is read in one go, for it will be decoded. Every call of the system gives up the
-    interpreter's lock, and where sixteen threads decode, getting it back takes longer than the call.
+    `whole`: the file is read in one go, since it will be decoded.
     """
+    source = path
     try:
         if not isinstance(path, Blob):
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
                 raise TissError(f"{path}: not a file")
             if whole and status.st_size <= _AT_ONCE:
-                path = _contents(path)
-        image = Image.open(path, formats=FORMATS)
+                source = Blob(Path(path).read_bytes(), str(path))
+        image = Image.open(source, formats=FORMATS)
     except FileNotFoundError:
         raise TissError(f"{path}: no such file") from None
     except PermissionError:
@@ -164,37 +152,24 @@ def _open(path: ImageSource, whole: bool = False) -> Image.Image:
         raise
     except Exception as error:
         raise TissError(f"{path}: not a readable image ({_first_line(error)})") from error
-    if image.width * image.height > MAX_PIXELS:
-        image.close()
-        raise TissError(f"{path}: {image.width} × {image.height} pixels are too many; cut it into tiles")
-    if image.format == "PNG" and _least_bytes(image) > _size(path):
-        image.close()
-        raise TissError(
-            f"{path}: broken picture (it holds far less than its {image.width} × {image.height} pixels); "
-            "fetch or export it again"
-        )
-    return image
-
-
-def _contents(path: PathLike) -> Blob:
-    with open(path, "rb", buffering=0) as file:
-        return Blob(file.read(), str(path))
-
-
-def _colours_of(image: Image.Image) -> np.ndarray:
-    """The pixels of an RGB image, H × W × 3. Pillow keeps four bytes for each: as they are, they copy fastest."""
-    pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
-    return pixels.reshape(image.height, image.width, 4)[..., :3]
-
-
-def _least_bytes(image: Image.Image) -> int:
-    """What a PNG of this size takes at the least: deflate packs no more than 1032 bytes into one."""
-    bits = _BITS.get(image.mode, 1) * image.width * image.height
-    return bits // 8 // 1032
-
-
-def _size(path: ImageSource) -> int:
-    return path.getbuffer().nbytes if isinstance(path, Blob) else os.stat(path).st_size
+    with image:
+        pixels = image.width * image.height
+        if pixels > MAX_PIXELS:
+            raise TissError(f"{path}: {image.width} × {image.height} pixels are too many; cut it into tiles")
+        size = path.getbuffer().nbytes if isinstance(path, Blob) else os.stat(path).st_size
+        # deflate packs no more than 1032 bytes into one
+        if image.format == "PNG" and _BITS.get(image.mode, 1) * pixels // 8 // 1032 > size:
+            raise TissError(
+                f"{path}: broken {what} (too small a file for {image.width} × {image.height} pixels)"
+            )
+        try:
+            yield image
+        except TissError:
+            raise
+        except Exception as error:  # OSError, SyntaxError, ValueError, struct.error, zlib.error, …
+            raise TissError(
+                f"{path}: broken {what} ({_first_line(error)}); get or export it again"
+            ) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -206,9 +181,8 @@ def _orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _sixteen_bit(image: Image.Image, path: ImageSource) -> np.ndarray:
-    turned = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
-    values = np.array(turned).astype(np.int64)
+def _sixteen_bit(values: np.ndarray, path: ImageSource) -> np.ndarray:
+    values = values.astype(np.int64)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535 or 0 < high < 256:
         raise TissError(
@@ -218,8 +192,9 @@ def _sixteen_bit(image: Image.Image, path: ImageSource) -> np.ndarray:
 
 
 def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
-    if values.size and (int(values.min()) < 0 or int(values.max()) > 255):
-        wrong = int(values.max()) if int(values.max()) > 255 else int(values.min())
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if low < 0 or high > 255:
+        wrong = high if high > 255 else low
         raise TissError(
             f"{path}: label {wrong} does not fit in 0 to 255; a mask holds class numbers, 255 = ignore"
         )
@@ -231,20 +206,20 @@ def _through_colours(
 ) -> np.ndarray:
     """RGB pixels H × W × 3 → labels H × W."""
     if colours is None:
-        if (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all():
+        if (pixels[..., :1] == pixels).all():
             return np.ascontiguousarray(pixels[..., 0])
-        raise TissError(f"{path}: a colour mask needs a colour map (colours.txt: one 'name r g b' a line)")
+        raise TissError(f"{path}: a colour mask needs a colour map (colours.txt: one 'name r g b' per line)")
+    if not colours:
+        raise TissError(f"{path}: the colour map is empty")
     codes = (pixels[..., 0].astype(np.int32) << 16) | (pixels[..., 1].astype(np.int32) << 8) | pixels[..., 2]
     known = sorted(((r << 16) | (g << 8) | b, label) for (r, g, b), label in colours.items())
     keys = np.array([code for code, _ in known], dtype=np.int32)
     labels = np.array([label for _, label in known], dtype=np.uint8)
-    if not len(keys):
-        raise TissError(f"{path}: the colour map is empty")
     place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
     unknown = keys[place] != codes
     if unknown.any():
         row, column = np.argwhere(unknown)[0]
-        raise _unknown_colour(path, tuple(int(value) for value in pixels[row, column]), int(unknown.sum()))
+        raise _unknown_colour(path, pixels[row, column].tolist(), int(unknown.sum()))
     return labels[place]
 
 
@@ -255,18 +230,12 @@ def _through_palette(
     table = np.zeros(256, dtype=np.uint8)
     for index in np.flatnonzero(np.bincount(indices.ravel(), minlength=256)):
         red, green, blue = palette[index].tolist() if index < len(palette) else (0, 0, 0)
-        colour = (red, green, blue)
-        if colour not in colours:
-            raise _unknown_colour(path, colour, int((indices == index).sum()))
-        table[index] = colours[colour]
+        if (red, green, blue) not in colours:
+            raise _unknown_colour(path, [red, green, blue], int((indices == index).sum()))
+        table[index] = colours[red, green, blue]
     return table[indices]
 
 
-def _unknown_colour(path: ImageSource, colour: tuple[int, ...], pixels: int) -> TissError:
+def _unknown_colour(path: ImageSource, colour: list[int], pixels: int) -> TissError:
     named = " ".join(map(str, colour))
     return TissError(f"{path}: colour {named} ({pixels} pixels) is not in the colour map; add it there")
-
-
-def has_image_suffix(path: Path) -> bool:
-    """Whether a file's name says that it is a picture; hidden files are none."""
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")

@@ -1,8 +1,7 @@
-"""The class index: which label values stand in which mask, and the sizes.
+"""The class index: pixels of each label value and size of every mask, kept in the user's cache.
 
-Made once from all masks, in parallel, and kept in the user's cache. An entry counts only as long as the sizes
-and times of its two files stay as they were, so edited or exchanged files are read anew and nothing else is.
-A pair with a fault is never cached: it is looked at again until it is mended.
+It is made once from all masks, in parallel. An entry is used as long as sizes and times of its two files stay
+as they were. A faulty pair is never cached: it is looked at again until it is corrected.
 """
 
 from __future__ import annotations
@@ -14,170 +13,136 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
-from tiss.data.images import check_whole, load_picture, picture_size
+from tiss.data.base import Entry, check_labels
+from tiss.data.images import check_whole, image_size, load_image
 from tiss.errors import TissError
 from tiss.files import read_json, write_json
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: each process then makes the index for itself
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 _CACHE_BYTES = 1 << 29  # a million entries; written by this module, so only a mistake is larger
 _CHUNK = 64
-_FEW = 256  # below this many files, starting processes costs more than it saves
+_FEW = 256  # below this many items, starting processes costs more than it saves
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The files of one sample. Either may be absent on disk: the scan says so."""
+    """The files of one sample. Either may be missing on disk: the scan says so."""
 
     image: str
     mask: str
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What one mask holds: pixels of each label value, and its size; or what is wrong with the pair."""
-
-    pixels: dict[int, int]
-    width: int = 0
-    height: int = 0
-    problem: str | None = None
-
-
 Scan = Callable[[Any], Entry]
 Signature = list[int] | None  # sizes and times of the two files; None if one is missing
-LabelReader = Callable[[str], np.ndarray]
 
 
-def scan_pair(pair: Pair, read_label: LabelReader, classes: int, whole: bool = False) -> Entry:
-    """Reads the mask and the picture's header and checks one against the other.
+def scan_pair(
+    pair: Pair, read_label: Callable[[str], np.ndarray], classes: int, whole: bool = False
+) -> Entry:
+    """Reads the mask and the image's header and checks one against the other.
 
-    `classes` is K: label values 0..K and 255 are legal. With `whole`, the end of the picture file is looked
-    at too, so that a file that was cut off is found before training starts.
+    `classes` is K: label values 0..K and 255 are legal. With `whole`, the end of the image file is checked
+    too, so that a file that was cut off is found before training starts.
     """
     try:
         if not os.path.exists(pair.image):
-            raise TissError(f"{pair.mask}: its picture {pair.image} is missing")
+            raise TissError(f"{pair.mask}: its image {pair.image} is missing")
         if not os.path.exists(pair.mask):
             raise TissError(f"{pair.image}: its mask {pair.mask} is missing")
         label = read_label(pair.mask)
-        height, width = label.shape
-        size = picture_size(pair.image)
-        if size == (height, width) != (width, height):  # a rotation that the header does not tell
-            rows, columns, _ = load_picture(pair.image).shape
-            size = (columns, rows)
-        if size != (width, height):
-            raise TissError(f"{pair.mask}: {width} × {height}, but its picture is {size[0]} × {size[1]}")
+        size = image_size(pair.image)
+        if size == label.shape != label.shape[::-1]:  # a rotation that the header does not tell
+            size = load_image(pair.image).shape[1::-1]
+        check_same_size(pair.mask, label, size)
         if whole:
             check_whole(pair.image)
-        counts = np.bincount(label.ravel(), minlength=256)
-        check_labels(counts, pair.mask, classes)
+        check_labels(np.bincount(label.ravel(), minlength=256), pair.mask, classes)
     except TissError as error:
         return Entry({}, problem=str(error))
-    return Entry({int(value): int(counts[value]) for value in np.flatnonzero(counts)}, width, height)
+    return Entry.of(label)
 
 
-def check_labels(counts: np.ndarray, path: str, classes: int) -> None:
-    """Raises if a label value above `classes` other than 255 has pixels; `counts` is int, 256."""
-    illegal = np.flatnonzero(counts[classes + 1 : 255]) + classes + 1
-    if len(illegal):
-        listed = ", ".join(f"{value} ({counts[value]} pixels)" for value in illegal[:5])
-        raise TissError(f"{path}: label {listed} is not one of 0 to {classes} or 255")
+def check_same_size(mask: object, label: np.ndarray, size: tuple[int, ...]) -> None:
+    """Raises if a mask's size is not that of its image, given as width and height."""
+    height, width = label.shape
+    if size != (width, height):
+        raise TissError(f"{mask}: {width} × {height}, but its image is {size[0]} × {size[1]}")
 
 
-def make_index(
-    file: Path | None, kind: str, pairs: Mapping[str, Pair | int], scan: Scan, what: str = "masks"
-) -> dict[str, Entry]:
+def make_index(file: Path, kind: str, pairs: Mapping[str, Pair | int], scan: Scan) -> dict[str, Entry]:
     """The entry of every id in `pairs`, from the cache `file` where files are unchanged, else by `scan`.
 
     A data set that is one table has row numbers instead of files, and `kind` names the table's contents.
-    `kind` says how labels are read (colour map, label files): a cache of another kind is not used.
+    `kind` also says how labels are read (colour map, label files): a cache of another kind is not used.
     """
     signatures = {id: _signature(pair) for id, pair in pairs.items()}
     entries = _known(file, kind, signatures)
     if len(entries) < len(pairs):
-        with _only_one(file) as waited:
-            if waited:  # another process may have made it meanwhile
-                entries = _known(file, kind, signatures)
+        with _only_one(file):  # of the processes of a run, one reads the masks and the others wait
+            entries = _known(file, kind, signatures)
             todo = [id for id in pairs if id not in entries]
-            scanned = parallel_map(scan, [pairs[id] for id in todo], f"Reading {what}")
-            entries.update(zip(todo, scanned, strict=True))
-            if todo and file is not None:
+            entries.update(
+                zip(todo, parallel_map(scan, [pairs[id] for id in todo], "Reading masks"), strict=True)
+            )
+            if todo:
                 _write_cache(file, kind, entries, signatures)
     return {id: entries[id] for id in pairs}
 
 
-def _known(file: Path | None, kind: str, signatures: Mapping[str, Signature]) -> dict[str, Entry]:
-    """Entries of the cache whose files are as they were."""
-    cached = _read_cache(file, kind) if file is not None else {}
-    entries = {}
-    for id, signature in signatures.items():
-        found = cached.get(id)
-        if found is not None and signature is not None and found[0] == signature:
-            flat = found[3]
-            entries[id] = Entry(dict(zip(flat[::2], flat[1::2], strict=True)), found[1], found[2])
-    return entries
-
-
 @contextmanager
-def _only_one(file: Path | None) -> Iterator[bool]:
-    """Holds a lock beside `file`, so that of many processes of a run one reads the masks and the others wait.
-
-    Gives True where the lock is held. The system frees it when a process ends, however that happens.
-    """
-    if file is None or fcntl is None:
-        yield False
-        return
+def _only_one(file: Path) -> Iterator[None]:
+    lock = FileLock(f"{file}.lock")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:  # a cache that cannot be written is told when it is written
-        yield False
-        return
+        lock.acquire()
+    except OSError:  # a cache that cannot be written is reported when it is written
+        pass
     try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield True
+        yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def parallel_map(function: Callable[[Any], Any], items: Sequence[Any], title: str) -> Iterator[Any]:
-    """`function` over `items`, in order, on all processors, with a progress bar on a terminal."""
-    workers = min(_processors(), 1 + len(items) // _CHUNK)
+def parallel_map(
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    title: str,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Any]:
+    """`function` over `items`, in order, by several processes; `progress` (done, all) or a bar on a terminal."""
+    workers = min(workers or processors(), 1 + len(items) // _CHUNK)
     if len(items) < _FEW or workers == 1:
-        yield from _with_progress(map(function, items), len(items), title)
+        yield from _with_progress(map(function, items), len(items), title, progress)
         return
     try:
         with _pool(workers, function) as pool:
             if isinstance(pool, ProcessPoolExecutor):
-                results = pool.map(_call, items, chunksize=_CHUNK)
+                results = pool.map(_call, items, chunksize=min(_CHUNK, len(items) // (4 * workers) + 1))
             else:
                 results = pool.map(function, items)
-            yield from _with_progress(results, len(items), title)
+            yield from _with_progress(results, len(items), title, progress)
     except BrokenProcessPool:
-        raise TissError(f"{title}: the system ended a process, mostly for lack of memory") from None
+        raise TissError(f"{title}: the system ended a process, most often because memory ran out") from None
 
 
 def _pool(workers: int, function: Callable[[Any], Any]) -> Executor:
-    """Forked processes on Linux; threads elsewhere, since spawned ones would run the user's script again."""
+    """Forked processes on Linux; threads elsewhere, since spawned processes would run the user's script again."""
     if sys.platform == "linux":
         fork = multiprocessing.get_context("fork")
         return ProcessPoolExecutor(workers, mp_context=fork, initializer=_receive, initargs=(function,))
     return ThreadPoolExecutor(workers)
 
 
-_function: Callable[[Any], Any] | None = None
+_function: Callable[[Any], Any]
 
 
 def _receive(function: Callable[[Any], Any]) -> None:
@@ -186,36 +151,42 @@ def _receive(function: Callable[[Any], Any]) -> None:
 
 
 def _call(item: Any) -> Any:
-    assert _function is not None
     return _function(item)
 
 
-def _with_progress(results: Iterable[Any], total: int, title: str) -> Iterator[Any]:
+def _with_progress(
+    results: Iterable[Any], total: int, title: str, progress: Callable[[int, int], None] | None
+) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
-    if total < _FEW or not console.is_terminal:
+    if progress is not None:
+        for done, result in enumerate(results, 1):
+            yield result
+            if done % _CHUNK == 0 or done == total:
+                progress(done, total)
+    elif total < _FEW or not console.is_terminal:
         yield from results
-        return
-    yield from track(results, description=title, total=total, console=console, transient=True)
+    else:
+        yield from track(results, description=title, total=total, console=console, transient=True)
 
 
-def _processors() -> int:
+def processors() -> int:
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_folder() -> Path:
-    """Where indices lie: $TISS_CACHE, else $XDG_CACHE_HOME/tiss, else ~/.cache/tiss."""
+    """Where indices are kept: $TISS_CACHE, else $XDG_CACHE_HOME/tiss, else ~/.cache/tiss."""
     if os.environ.get("TISS_CACHE"):
         return Path(os.environ["TISS_CACHE"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tiss"
 
 
-def cache_file(name: str, split: str, root: Path) -> Path:
-    """The index file of one split of the data set under `root`."""
-    place = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-    return cache_folder() / "index" / f"{name}-{split}-{place}.json"
+def cache_file(name: str, place: str) -> Path:
+    """The index file of what `name` and `place` (a folder or a table) stand for."""
+    return cache_folder() / "index" / f"{name}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.json"
 
 
 def _signature(pair: Pair | int) -> Signature:
@@ -228,26 +199,20 @@ def _signature(pair: Pair | int) -> Signature:
     return [mask.st_size, mask.st_mtime_ns, image.st_size, image.st_mtime_ns]
 
 
-def _read_cache(file: Path, kind: str) -> dict[str, list[Any]]:
-    """Cached entries by id; whatever is wrong with the file, it is as if there were none."""
+def _known(file: Path, kind: str, signatures: Mapping[str, Signature]) -> dict[str, Entry]:
+    """Entries of the cache whose files are as they were; a damaged cache is as if there were none."""
+    entries = {}
     try:
         document = read_json(file, _CACHE_BYTES)
         if document["format"] != FORMAT or document["kind"] != kind:
             return {}
-        entries = document["entries"]
-        return entries if isinstance(entries, dict) and all(_valid(row) for row in entries.values()) else {}
-    except (TissError, KeyError, TypeError):
+        for id, (signature, width, height, flat) in document["entries"].items():
+            if signature is not None and signatures.get(id) == signature:
+                pixels = dict(zip(map(int, flat[::2]), map(int, flat[1::2]), strict=True))
+                entries[id] = Entry(pixels, int(width), int(height))
+    except (TissError, KeyError, TypeError, ValueError, AttributeError):
         return {}
-
-
-def _valid(row: Any) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == 4
-        and isinstance(row[3], list)
-        and len(row[3]) % 2 == 0
-        and all(type(value) is int for value in row[3])
-    )
+    return entries
 
 
 def _write_cache(
@@ -259,7 +224,6 @@ def _write_cache(
         if entry.problem is None and signatures[id] is not None
     }
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"format": FORMAT, "kind": kind, "entries": rows}, indent=None)
-    except (OSError, TissError) as error:
+    except TissError as error:
         print(f"tiss: class index not kept, set TISS_CACHE to a writable folder ({error})", file=sys.stderr)

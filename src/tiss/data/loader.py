@@ -1,7 +1,7 @@
 """Loaders: batches of a split, from worker processes or from memory, the same ones either way.
 
 What a batch holds is decided by a plan, a pure function of (seed, step, epoch, position); where the pixels
-come from is a source. A rank makes its own share of each global batch and nothing else.
+come from is a source. A rank makes only its own share of each global batch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from torch.utils.data import DataLoader
 
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Batch, Dataset
-from tiss.data.memory import MemoryStore, Progress
-from tiss.data.placement import open_store
-from tiss.data.plan import Made, Plan, TestPlan, TrainPlan
-from tiss.data.source import FileSource
-from tiss.data.threads import cores
+from tiss.data.batches import Plan, RawBatch, TestPlan, TrainPlan
+from tiss.data.store import FileSource, MemoryStore, Progress, cores, open_store
 from tiss.errors import TissError
 
 Kind = Literal["auto", "workers", "memory"]
@@ -43,8 +40,6 @@ class SplitLike(Protocol):
     def ids(self) -> Sequence[str]: ...
     @property
     def table(self) -> np.ndarray: ...
-    @property
-    def shared(self) -> dict[Any, Any]: ...
 
 
 class _Loader:
@@ -59,7 +54,6 @@ class _Loader:
         workers: int | None,
         device: torch.device | str,
         progress: Progress | None,
-        together: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.skipped: list[str] = []  # ids of samples that could not be read, each once
@@ -69,29 +63,20 @@ class _Loader:
         self._running: Generator[Batch, None, None] | None = None
         files = FileSource(split.dataset, split.split, plan.shorter)
         if kind != "workers":
-            self._store = open_store(
-                files,
-                plan.ids,
-                kind=kind,
-                device=self.device,
-                shared=split.shared,
-                progress=progress,
-                together=together,
-            )
-        if self._store is not None:
-            self.kind: Kind = "memory"
-            self._table = torch.from_numpy(split.table).to(self._store.device)
-        else:
-            self.kind = "workers"
-            source = _WorkerSource(plan, files, torch.from_numpy(split.table))
-            self._requests: list[Any] = []
+            self._store = open_store(files, plan.ids, kind, self.device, progress)
+        self.kind: Kind = "workers" if self._store is None else "memory"
+        self._table = torch.from_numpy(split.table)
+        self._requests: list[Any] = []
+        if self._store is None:
+            source = _WorkerSource(plan, files, self._table)
             self._processes = _start_processes(source, self._requests, workers, self.device)
 
     def _iterate(self, requests: Sequence[Any]) -> Iterator[Batch]:
         self._stop()
-        self._running = (
-            self._from_memory(requests) if self._store is not None else self._from_processes(requests)
-        )
+        if self._store is not None:
+            self._running = self._from_memory(requests, self._store)
+        else:
+            self._running = self._from_processes(requests)
         return self._running
 
     def _from_processes(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
@@ -108,15 +93,14 @@ class _Loader:
                 raise _explained(error) from error
             yield self._finish(made)
 
-    def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
-        assert self._store is not None
-        store, table = self._store, self._table
+    def _from_memory(self, requests: Sequence[Any], store: MemoryStore) -> Generator[Batch, None, None]:
+        table = self._table.to(store.device)
         if store.device == self.device:
             for request in requests:
                 yield self._finish(self._plan.make(request, store, table))
             return
         with ThreadPoolExecutor(AHEAD) as threads:
-            waiting: list[Future[Made]] = []
+            waiting: list[Future[RawBatch]] = []
             try:
                 for number in range(len(requests)):
                     while len(waiting) + number < len(requests) and len(waiting) < AHEAD:
@@ -127,11 +111,11 @@ class _Loader:
                 for future in waiting:
                     future.cancel()
 
-    def _make_ready(self, request: Any, store: MemoryStore, table: Tensor) -> Made:
+    def _make_ready(self, request: Any, store: MemoryStore, table: Tensor) -> RawBatch:
         made = self._plan.make(request, store, table)
         return made.pin_memory() if self.device.type == "cuda" else made
 
-    def _finish(self, made: Made) -> Batch:
+    def _finish(self, made: RawBatch) -> Batch:
         if made.error is not None:
             raise TissError(made.error)
         self.skipped.extend(id for id in made.skipped if id not in self.skipped)
@@ -145,7 +129,7 @@ class _Loader:
             running.close()
 
     def close(self) -> None:
-        """Ends worker processes and threads. The store in memory stays with the scenario."""
+        """Ends worker processes and threads. The store in memory stays with the data set."""
         self._stop()
         self._processes = None
 
@@ -163,7 +147,7 @@ class TrainLoader(_Loader):
 
     An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
     one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch.
-    So ranks' batches side by side are the single process's batch, and parts one after the other the whole.
+    So the ranks' batches, side by side, are the single process's batch, and the parts, in order, the whole.
     """
 
     def __init__(
@@ -186,7 +170,7 @@ class TrainLoader(_Loader):
         if batch < 1 or batch % (world * accumulate):
             parts = f"{world} processes × {accumulate} parts" if accumulate > 1 else f"{world} processes"
             raise TissError(
-                f"--train.batch {batch} cannot be split evenly over {parts}: choose a multiple of it"
+                f"{batch} cannot be split evenly over {parts}: choose a multiple", setting="train.batch"
             )
         if len(split.ids) == 0:
             raise TissError(f"{split.dataset.name}: no training image in this step")
@@ -195,15 +179,7 @@ class TrainLoader(_Loader):
         self._order = TrainPlan(
             tuple(split.ids), on_error == "skip", settings, batch, seed, step, rank, world * accumulate, world
         )
-        super().__init__(
-            split,
-            self._order,
-            kind=kind,
-            workers=workers,
-            device=device,
-            progress=progress,
-            together=world > 1,
-        )
+        super().__init__(split, self._order, kind=kind, workers=workers, device=device, progress=progress)
 
     def __len__(self) -> int:
         """Iterations an epoch."""
@@ -222,7 +198,7 @@ class TrainLoader(_Loader):
         for (_, iteration, part), batch in zip(requests, self._iterate(requests), strict=True):
             kept = (
                 count - self._order.positions(iteration, part).start
-            )  # the order goes on from its beginning
+            )  # the order repeats from its beginning
             if kept > 0:
                 yield Batch(batch.image[:kept], batch.label[:kept], batch.ids[:kept])
 
@@ -231,7 +207,7 @@ class TestLoader(_Loader):
     """Test images, each exactly once over all ranks; the last batch may be smaller.
 
     Mode "crop": shorter side to `size`, centre crop, N × 3 × size × size. Mode "slide": one whole image at a
-    time, shorter side brought to `size`, its label at the original size.
+    time, shorter side resized to `size`, its label at the original size.
     """
 
     __test__ = False  # not a test case, whatever its name
@@ -267,24 +243,24 @@ class TestLoader(_Loader):
 
 
 @dataclass
-class _WorkerSource(torch.utils.data.Dataset[Made]):
+class _WorkerSource(torch.utils.data.Dataset[RawBatch]):
     """What a worker process gets: `source[request]` is a finished batch, or what is wrong with it."""
 
     plan: Plan
     files: FileSource
     table: Tensor
 
-    def __getitem__(self, request: Any) -> Made:
+    def __getitem__(self, request: Any) -> RawBatch:
         return self.plan.make(request, self.files, self.table)
 
 
 def _explained(error: RuntimeError) -> Exception:
-    """A process that the system ended, in a user's words; any other error as it is."""
+    """A process that the system ended, explained; any other error as it is."""
     if "DataLoader worker" not in str(error):
         return error
     return TissError(
-        "a loader process was ended by the system, most often for want of memory or of shared memory "
-        "(/dev/shm): use fewer with --train.workers"
+        "a loader process was ended by the system, most often because memory or shared memory (/dev/shm) ran out: "
+        "use fewer train.workers"
     )
 
 
@@ -295,7 +271,7 @@ def _start_processes(
     return DataLoader(
         source,
         batch_size=None,
-        sampler=requests,  # filled anew for each epoch; the processes stay
+        sampler=requests,  # filled again for each epoch; the processes stay
         generator=torch.Generator(),  # else torch draws from the global stream, which belongs to the model
         num_workers=count,
         persistent_workers=count > 0,
@@ -311,5 +287,5 @@ def _start_method() -> str:
 
 
 def default_workers(device: torch.device) -> int:
-    """Processes for this rank: what the machine has for each rank beside a GPU, half of that beside a CPU."""
+    """Processes for this rank: all cores of this rank with a GPU, half of them without."""
     return min(16, cores()) if device.type == "cuda" else min(4, cores() // 2)

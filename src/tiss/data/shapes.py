@@ -2,7 +2,7 @@
 
 A class is a shape with a texture. Colours are drawn at random for every object and every background, so a
 single pixel's colour says nothing about its class; the texture and the outline say everything. Objects vary
-in size and angle, hide one another, and carry a border of one ignored pixel, as real masks do.
+in size and angle, hide one another, and carry a border of one ignored pixel, like real masks.
 """
 
 from __future__ import annotations
@@ -15,31 +15,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tiss.data.base import DATASETS, IGNORE, Sample
+from tiss.data.base import DATASETS, IGNORE, Dataset, Sample
 from tiss.errors import TissError
 from tiss.randomness import stream
 
 Array = NDArray[np.float32]
 
-UNIT = 64.0  # lengths below are in 64ths of the picture's side, whatever its size
+UNIT = 64.0  # lengths below are in 64ths of the image's side, whatever its size
 MOST_OBJECTS = 4
-CHUNK = 64  # pictures drawn at a time: small enough to stay in the processor's cache
+CHUNK = 64  # images drawn at a time: small enough to stay in the processor's cache
 
 
-# Outlines: a signed distance to the outline, negative inside, of points (x, y) in the object's own frame, for
-# an object of radius r. Not exactly Euclidean at corners, where one pixel more or less does not matter.
+Outline = Callable[[Array, Array, Array], Array]
+Texture = Callable[[Array, Array], NDArray[np.bool_]]
 
 
 def _box(x: Array, y: Array, width: Array, height: Array) -> Array:
     return np.maximum(np.abs(x) - width, np.abs(y) - height)
-
-
-def _disc(x: Array, y: Array, r: Array) -> Array:
-    return np.hypot(x, y) - r
-
-
-def _square(x: Array, y: Array, r: Array) -> Array:
-    return _box(x, y, 0.85 * r, 0.85 * r)
 
 
 def _triangle(x: Array, y: Array, r: Array) -> Array:
@@ -47,86 +39,54 @@ def _triangle(x: Array, y: Array, r: Array) -> Array:
     return np.maximum(np.maximum(y, slope * x - 0.5 * y), -slope * x - 0.5 * y) - 0.6 * r
 
 
-def _ring(x: Array, y: Array, r: Array) -> Array:
-    return np.abs(np.hypot(x, y) - 0.72 * r) - 0.33 * r
-
-
-def _cross(x: Array, y: Array, r: Array) -> Array:
-    return np.minimum(_box(x, y, 1.05 * r, 0.42 * r), _box(x, y, 0.42 * r, 1.05 * r))
-
-
-def _star(x: Array, y: Array, r: Array) -> Array:
-    return 0.8 * (np.hypot(x, y) - r * (0.95 + 0.22 * np.cos(5 * np.arctan2(y, x))))
-
-
-def _moon(x: Array, y: Array, r: Array) -> Array:
-    return np.maximum(np.hypot(x, y) - 1.1 * r, 0.75 * r - np.hypot(x - 0.8 * r, y))
-
-
-def _bar(x: Array, y: Array, r: Array) -> Array:
-    return _box(x, y, 1.3 * r, 0.5 * r)
-
-
-# Textures: True where the object shows its second colour, for points in its own frame.
-
-
-def _stripes(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.mod(y, 6) < 3
-
-
-def _checks(x: Array, y: Array) -> NDArray[np.bool_]:
-    return (np.mod(x, 8) < 4) ^ (np.mod(y, 8) < 4)
-
-
-def _dots(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.hypot(np.mod(x, 8) - 4, np.mod(y, 8) - 4) < 2.6
-
-
-def _spokes(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.cos(6 * np.arctan2(y, x)) > 0
-
-
-def _plain(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.zeros(x.shape, bool)
-
-
-def _rings(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.mod(np.hypot(x, y), 6) < 3
-
-
-def _zigzag(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.mod(y + np.abs(np.mod(x, 8) - 4), 6) < 3
-
-
-def _columns(x: Array, y: Array) -> NDArray[np.bool_]:
-    return np.mod(x, 7) < 2.5
-
-
-Outline = Callable[[Array, Array, Array], Array]
-Texture = Callable[[Array, Array], NDArray[np.bool_]]
+# A class is an outline and a texture, of points (x, y) in the object's own frame, for an object of radius r.
+# Outline: the signed distance to it, negative inside; not exactly Euclidean at corners, where one pixel more or
+# less does not matter. Texture: True where the object shows its second colour.
 CLASSES: dict[str, tuple[Outline, Texture]] = {
-    "disc": (_disc, _stripes),
-    "square": (_square, _checks),
-    "triangle": (_triangle, _dots),
-    "ring": (_ring, _spokes),
-    "cross": (_cross, _plain),
-    "star": (_star, _rings),
-    "moon": (_moon, _zigzag),
-    "bar": (_bar, _columns),
+    "disc": (
+        lambda x, y, r: np.hypot(x, y) - r,
+        lambda x, y: np.mod(y, 6) < 3,
+    ),
+    "square": (
+        lambda x, y, r: _box(x, y, 0.85 * r, 0.85 * r),
+        lambda x, y: (np.mod(x, 8) < 4) ^ (np.mod(y, 8) < 4),
+    ),
+    "triangle": (
+        _triangle,
+        lambda x, y: np.hypot(np.mod(x, 8) - 4, np.mod(y, 8) - 4) < 2.6,
+    ),
+    "ring": (
+        lambda x, y, r: np.abs(np.hypot(x, y) - 0.72 * r) - 0.33 * r,
+        lambda x, y: np.cos(6 * np.arctan2(y, x)) > 0,
+    ),
+    "cross": (
+        lambda x, y, r: np.minimum(_box(x, y, 1.05 * r, 0.42 * r), _box(x, y, 0.42 * r, 1.05 * r)),
+        lambda x, y: np.zeros(x.shape, bool),
+    ),
+    "star": (
+        lambda x, y, r: 0.8 * (np.hypot(x, y) - r * (0.95 + 0.22 * np.cos(5 * np.arctan2(y, x)))),
+        lambda x, y: np.mod(np.hypot(x, y), 6) < 3,
+    ),
+    "moon": (
+        lambda x, y, r: np.maximum(np.hypot(x, y) - 1.1 * r, 0.75 * r - np.hypot(x - 0.8 * r, y)),
+        lambda x, y: np.mod(y + np.abs(np.mod(x, 8) - 4), 6) < 3,
+    ),
+    "bar": (
+        lambda x, y, r: _box(x, y, 1.3 * r, 0.5 * r),
+        lambda x, y: np.mod(x, 7) < 2.5,
+    ),
 }
 
 
 @DATASETS.register("shapes")
-class Shapes:
+class Shapes(Dataset):
     """Drawn scenes with eight classes, deterministic by `seed`; each split is drawn on first use.
 
-    Picture i of a split depends on (seed, split, i) and `size` alone: a smaller set is a larger one's start.
+    Image i of a split depends on (seed, split, i) and `size` alone: a smaller set is a larger one's start.
     """
 
     name = "shapes"
     classes = tuple(CLASSES)
-    has_background = True
-    background_in_test = 0
     default_task = "4-2"
     default_crop = 64
 
@@ -139,7 +99,7 @@ class Shapes:
         test: int = 300,
     ) -> None:
         if root is not None:
-            raise TissError("--data.root: shapes is drawn in memory and has no folder; leave the flag out")
+            raise TissError("shapes is drawn in memory and has no folder: leave it out", setting="data.root")
         self.seed = seed
         self.size = size
         self._counts = {"train": train, "test": test}
@@ -151,27 +111,24 @@ class Shapes:
         images, labels = self.arrays(split)
         prefix, _, number = id.rpartition("-")
         if prefix != split or not number.isdigit() or int(number) >= len(images):
-            raise TissError(f"shapes has no picture {id!r} in its split {split!r}")
+            raise TissError(f"shapes has no image {id!r} in its split {split!r}")
         index = int(number)
         return Sample(torch.from_numpy(images[index].copy()), torch.from_numpy(labels[index].copy()), id)
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
         _, labels = self.arrays(split)
         values = range(1, len(self.classes) + 1)
-        present = np.stack([(labels == value).any((1, 2)) for value in values], 1)  # pictures × classes
+        present = np.stack([(labels == value).any((1, 2)) for value in values], 1)  # images × classes
         return {
             id: frozenset((np.flatnonzero(row) + 1).tolist())
             for id, row in zip(self.ids(split), present, strict=True)
         }
 
-    def colours(self) -> list[tuple[int, int, int]] | None:
-        return None
-
-    def root_path(self) -> Path | None:
-        return None
+    def sizes(self, split: str) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(self.ids(split), (self.size, self.size))
 
     def arrays(self, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """All pictures of a split: images N × 3 × H × W and labels N × H × W, drawn on first use."""
+        """All images of a split: images N × 3 × H × W and labels N × H × W, drawn on first use."""
         return draw(self.seed, split, self._count(split), self.size)
 
     def _count(self, split: str) -> int:
@@ -187,7 +144,7 @@ def draw(seed: int, split: str, count: int, size: int) -> tuple[NDArray[np.uint8
     labels = np.empty((count, size, size), np.uint8)
     for start in range(0, count, CHUNK):
         stop = min(start + CHUNK, count)
-        # always a full chunk of numbers: a picture must not depend on how many follow it
+        # always a full chunk of numbers: an image must not depend on how many follow it
         rng = stream(seed, "shapes", split, start)
         image, label = _draw_chunk(rng, size)
         images[start:stop] = np.rint(255 * image[: stop - start]).astype(np.uint8)
@@ -222,7 +179,7 @@ def _grid(size: int) -> tuple[Array, Array]:
 
 
 def _background(rng: np.random.Generator, backdrop: Array, size: int) -> Array:
-    """Soft waves of two kindred colours in a random direction, N × 3 × size × size."""
+    """Soft waves of two similar colours in a random direction, N × 3 × size × size."""
     x, y = _grid(size)
     numbers = rng.random((CHUNK, 5, 1, 1), np.float32)
     angle, period = np.pi * numbers[:, 0], 5 + 11 * numbers[:, 1]
@@ -253,7 +210,7 @@ def _paint(
     first: Array,
     second: Array,
 ) -> None:
-    """Paints one object of class `kind` into each picture of `rows`, over what is there already."""
+    """Paints one object of class `kind` into each image of `rows`, over what is there already."""
     outline, texture = list(CLASSES.values())[kind]
     size = label.shape[-1]
     radius, centre_x, centre_y, turn = (column[:, None, None] for column in numbers.T)

@@ -1,4 +1,4 @@
-"""How often each class stands in a data set: pixels and images, as figures and as a plot."""
+"""How often each class occurs in a data set: pixels and images, as numbers and as a plot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiss.data.base import BACKGROUND, IGNORE, Dataset
-from tiss.data.paired import SPLITS, PairedDataset
+from tiss.data.base import BACKGROUND, IGNORE, SPLITS, Dataset
 from tiss.errors import TissError
 from tiss.files import write_bytes
 
@@ -28,7 +27,7 @@ class ClassCount:
 
 
 def count_classes(dataset: Dataset, splits: Sequence[str] = SPLITS) -> list[ClassCount]:
-    """A row for each label value 0..K and for 255, from the class index where there is one."""
+    """One row for each label value 0..K and for 255, from the class index where there is one."""
     names = {BACKGROUND: "background" if dataset.has_background else "no class", IGNORE: "ignored"}
     names |= dict(enumerate(dataset.classes, 1))
     pixels = {split: np.zeros(256, np.int64) for split in splits}
@@ -50,15 +49,9 @@ def count_classes(dataset: Dataset, splits: Sequence[str] = SPLITS) -> list[Clas
 
 
 def pixel_counts(dataset: Dataset, split: str) -> dict[str, dict[int, int]]:
-    """For each id, the pixels of each label value; data without files is read sample by sample."""
-    if isinstance(dataset, PairedDataset):
-        dataset.classes_present(split)  # raises where a pair is faulty
-        return {id: entry.pixels for id, entry in dataset.entries(split).items()}
-    result = {}
-    for id in dataset.ids(split):
-        counts = np.bincount(dataset.read(split, id).label.numpy().ravel(), minlength=256)
-        result[id] = {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-    return result
+    """For each id, the pixels of each label value."""
+    dataset.classes_present(split)  # raises where a sample is faulty
+    return {id: entry.pixels for id, entry in dataset.entries(split).items()}
 
 
 def plot_counts(
@@ -73,7 +66,7 @@ def plot_counts(
     `groups` are the label values of each step; `step_images` the training images of each step by setup.
     """
     if path.suffix.lower() not in PLOT_SUFFIXES:
-        raise TissError(f"--plot {path}: the name must end in {', '.join(PLOT_SUFFIXES)}")
+        raise TissError(f"{path}: the name must end in {', '.join(PLOT_SUFFIXES)}", setting="plot")
     from matplotlib.figure import Figure  # without pyplot: no display and no global state
 
     by_label = {row.label: row for row in counts}
@@ -92,7 +85,7 @@ def plot_counts(
         left.yaxis.set_major_formatter("{x:g}")
         left.yaxis.set_minor_formatter("{x:g}")
     left.set_ylabel("% of training pixels")
-    left.set_xlabel("classes, one colour a step")
+    left.set_xlabel("classes, one colour per step")
     width = 0.8 / max(1, len(step_images))
     for number, (setup, images) in enumerate(step_images.items()):
         places = [step + (number - (len(step_images) - 1) / 2) * width for step in range(len(images))]

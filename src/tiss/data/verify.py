@@ -1,4 +1,4 @@
-"""Checks a data set file by file and says everything that is wrong with it at once."""
+"""Checks a data set file by file and lists everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from tiss.data.base import DATASETS, Dataset
-from tiss.data.check import read_checked
-from tiss.data.images import load_picture
-from tiss.data.index import Entry, Pair, parallel_map, scan_pair
-from tiss.data.paired import SPLITS, PairedDataset
+from tiss.data.base import DATASETS, SPLITS, Dataset, Entry, read_entry
+from tiss.data.images import load_image
+from tiss.data.index import Pair, parallel_map, scan_pair
+from tiss.data.paired import PairedDataset
 from tiss.errors import TissError
 
 
@@ -25,7 +22,7 @@ class SplitReport:
 
     split: str
     images: int = 0
-    smallest: tuple[int, int] = (0, 0)  # width and height of the picture with the fewest pixels
+    smallest: tuple[int, int] = (0, 0)  # width and height of the image with the fewest pixels
     largest: tuple[int, int] = (0, 0)
     pixels: dict[int, int] = field(default_factory=dict)  # by label value
     faults: list[str] = field(default_factory=list)
@@ -41,7 +38,7 @@ def open_for_checking(name: str, root: str | None) -> tuple[Dataset, list[str]]:
 
 
 def check_split(dataset: Dataset, split: str, decode: bool = True) -> SplitReport:
-    """Reads every sample of `split`. With `decode`, pictures are decoded whole, else only looked at."""
+    """Reads every sample of `split`. With `decode`, images are decoded, else only headers and ends are checked."""
     report = SplitReport(split)
     if isinstance(dataset, PairedDataset):
         try:
@@ -53,8 +50,9 @@ def check_split(dataset: Dataset, split: str, decode: bool = True) -> SplitRepor
         scan = partial(_scan, dataset=dataset, decode=decode)
         entries = list(parallel_map(scan, list(listing.pairs.values()), f"Reading {split}"))
     else:
-        read = partial(_read, dataset=dataset, split=split)
-        entries = list(parallel_map(read, dataset.ids(split), f"Reading {split}"))
+        entries = list(
+            parallel_map(partial(read_entry, dataset, split), dataset.ids(split), f"Reading {split}")
+        )
     report.images = len(entries)
     report.faults += [entry.problem for entry in entries if entry.problem is not None]
     good = [entry for entry in entries if entry.problem is None]
@@ -72,24 +70,14 @@ def _scan(pair: Pair, dataset: PairedDataset, decode: bool) -> Entry:
     entry = scan_pair(pair, dataset.read_label, len(dataset.classes), whole=not decode)
     if decode and os.path.exists(pair.image):
         try:
-            load_picture(pair.image)
+            load_image(pair.image)
         except TissError as error:
             return Entry({}, problem=str(error))
     return entry
 
 
-def _read(id: str, dataset: Dataset, split: str) -> Entry:
-    try:
-        label = read_checked(dataset, split, id).label.numpy()
-    except TissError as error:
-        return Entry({}, problem=str(error))
-    counts = np.bincount(label.ravel(), minlength=256)
-    pixels = {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-    return Entry(pixels, label.shape[1], label.shape[0])
-
-
-def shared_pictures(dataset: Dataset) -> list[str]:
-    """Pictures that are byte for byte in train and in test: scores on them measure memory."""
+def shared_images(dataset: Dataset) -> list[str]:
+    """Images that are byte for byte both in train and in test: scores on them measure memory."""
     if not isinstance(dataset, PairedDataset):
         return []
     by_size: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -103,7 +91,7 @@ def shared_pictures(dataset: Dataset) -> list[str]:
             continue
         tested = {_digest(path): path for path in paths["test"]}
         found += [
-            f"{path}: the same picture is in the test as {tested[_digest(path)]}"
+            f"{path}: the same image is in the test as {tested[_digest(path)]}"
             for path in paths["train"]
             if _digest(path) in tested
         ]

@@ -1,9 +1,12 @@
-"""How fast an incremental step is, and where its time goes: plain path and fast path in one run.
+"""Speed and memory of an incremental step.
 
-A row is a model, a batch and a number of classes. Each row is timed in three ways: the plain path (eager, logits at
-every pixel), the fast path (what `tiss run` does on this machine), and the fast path without any loss, which is what
-the encoder alone costs. Where it is asked for, a fourth is the fast path with `--train.deterministic true`. All
-figures come from the same process, so their ratios mean something.
+A row of a suite is a model, a batch and a number of classes. It is timed in three ways: the plain path (eager, logits
+at every pixel), the fast path (what `tiss run` does on this machine), and the fast path without any loss, which is
+what the encoder alone costs. A fourth, on request, is the fast path with `train.deterministic`. All run in one
+process, so that their ratios are comparable.
+
+The memory suite measures the peak of an update at two batch sizes. The difference is the memory per image, the rest
+is that of models and optimizer, and the largest batch for a card follows from both.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,26 +25,28 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from tiss.config import ModelConfig, RunConfig, TrainConfig
+from tiss.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from tiss.data.base import Batch
-from tiss.engine.compilation import make_fast
-from tiss.engine.determinism import WORKSPACE, deterministic
-from tiss.engine.environment import describe_environment
-from tiss.engine.journal import Journal
-from tiss.engine.learner import freeze_copy
-from tiss.engine.optimisation import build_optimizer
+from tiss.engine.device import WORKSPACE, World, make_deterministic, make_fast
+from tiss.engine.loop import build_optimizer, make_update
 from tiss.engine.progress import Reporter
-from tiss.engine.recipes import PAPER
-from tiss.engine.training import StepTraining
-from tiss.engine.update import make_update
-from tiss.engine.world import World
+from tiss.engine.recipes import PAPER, Plan
+from tiss.engine.run_folder import describe_environment
+from tiss.engine.session import Session, freeze_copy
+from tiss.errors import TissError
 from tiss.methods.base import Method, build_method
 from tiss.models.build import build_model
 from tiss.models.contract import Need, Output
 from tiss.models.model import SegmentationModel
 
 WAYS = ("plain", "fast", "no loss")
-DETERMINISTIC = "deterministic"  # a fourth way: the fast path with --train.deterministic true
+DETERMINISTIC = "deterministic"  # a fourth way: the fast path with train.deterministic
+MEMORY_ENCODERS = ("vit_small_patch16_384", "vit_base_patch16_384", "vit_large_patch16_384")
+MEMORY_CLASSES = ((16, 5), (101, 50))  # old and new channels: VOC's 21, ADE20K's 151
+MEMORY_BATCHES = ((8, 24), (2, 6))  # the second pair if the first does not fit on this card
+CARDS = (8, 16, 24, 80)  # GiB
+RESERVE = 1.0  # GiB of a card that CUDA itself and gaps between blocks take
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ SUITES: dict[str, tuple[Row, ...]] = {
 
 @dataclass(frozen=True)
 class Timing:
-    """What one way of doing a row came to."""
+    """The figures of one way of timing a row."""
 
     milliseconds: float
     images_per_second: float
@@ -81,7 +86,7 @@ class Timing:
 
 
 class NoLoss(Method):
-    """The same passes through the same models, and nothing to minimise but a mean of the logits."""
+    """The same passes through the same models, with the mean of the logits as the loss."""
 
     uses_teacher = True
     name = "no loss"
@@ -100,7 +105,7 @@ class NoLoss(Method):
 def run_suite(
     rows: tuple[Row, ...], train: TrainConfig, updates: int, limit_tflops: float | None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Times every row in every way; JSON with versions, hardware and date."""
+    """Times every row in every way; with versions, hardware and date, for JSON."""
     ways = (*WAYS, DETERMINISTIC) if train.deterministic else WAYS
     if train.deterministic:
         os.environ.setdefault(*WORKSPACE)  # for all ways: cuBLAS reads it once
@@ -112,8 +117,8 @@ def run_suite(
         entry["gflop_per_image"] = flops_per_image(row) / 1e9
         for way in ways:
             reporter.say(f"{row.name}: {way}")
-            with deterministic(world.device) if way == DETERMINISTIC else nullcontext():
-                timing = time_row(row, way, train, world, updates, entry["gflop_per_image"], limit_tflops)
+            make_deterministic(world.device, way == DETERMINISTIC)
+            timing = time_row(row, way, train, world, updates, entry["gflop_per_image"], limit_tflops)
             entry[way.replace(" ", "_")] = asdict(timing)
         entry["speedup"] = entry["plain"]["milliseconds"] / entry["fast"]["milliseconds"]
         entry["of_no_loss"] = entry["no_loss"]["milliseconds"] / entry["fast"]["milliseconds"]
@@ -123,20 +128,19 @@ def run_suite(
                 entry[DETERMINISTIC]["milliseconds"] / entry["fast"]["milliseconds"] - 1
             )
         results.append(entry)
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {
-        "date": when,
-        "environment": describe_environment(world),
-        "limit_tflops": limit_tflops,
-        "updates": updates,
-        "rows": results,
-    }
+    make_deterministic(world.device, False)
+    return {**_where(world), "limit_tflops": limit_tflops, "updates": updates, "rows": results}
+
+
+def _where(world: World) -> dict[str, Any]:
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"date": date, "environment": describe_environment(world)}
 
 
 def time_row(
     row: Row, way: str, train: TrainConfig, world: World, updates: int, gflop: float, limit: float | None
 ) -> Timing:
-    """Milliseconds an update, the median of `updates` timed in groups, and the peak of memory."""
+    """Milliseconds per update, the median of `updates` timed in groups, and the peak memory."""
     with _memory(world.device) as peak:
         update, batch = prepare_row(row, way, train, world)
         for _ in range(8):  # compilation, capture, clocks
@@ -148,12 +152,14 @@ def time_row(
 
 
 def prepare_row(row: Row, way: str, train: TrainConfig, world: World) -> tuple[Any, Batch]:
-    """The update function of one way of doing a row, and the batch to feed it."""
+    """The update function of one way of timing a row, and the batch for it."""
     if way == "plain":
         train = replace(train, fused="off", compile="off")
     train = replace(train, batch=row.batch, epochs=1, step_epochs=1)
     train = replace(train, **{k: v for k, v in PAPER.items() if getattr(train, k) is None})
-    config = RunConfig(model=ModelConfig(encoder=row.encoder), train=train, method=row.method)
+    data = DataConfig(crop=row.size, scale=(1.0, 1.0))
+    config = RunConfig(data=data, model=ModelConfig(encoder=row.encoder), train=train, method=row.method)
+    plan = Plan.of(config, 1)
     old = ["background", *(f"class {i}" for i in range(1, row.old))]
     model = build_model(config.model, old, row.size).to(world.device)
     teacher = freeze_copy(model)
@@ -164,13 +170,13 @@ def prepare_row(row: Row, way: str, train: TrainConfig, world: World) -> tuple[A
     make_fast(teacher, train, world)
     inner = build_method(row.method, 2)
     method = NoLoss(inner) if way == "no loss" else inner
-    training = StepTraining(config, world, model, teacher, method, None, None, Journal(), Reporter())  # type: ignore[arg-type]
-    optimizer = build_optimizer(model, train, 1, world.device)
-    return make_update(training, optimizer), random_batch(row, world.device)
+    session = Session(config, model, method, world, Reporter())
+    optimizer = build_optimizer(model, plan, world.device)
+    return make_update(session, model, teacher, optimizer, plan), random_batch(row, world.device)
 
 
 def random_batch(row: Row, device: torch.device) -> Batch:
-    """Pictures of noise; labels in blocks, new classes and background with some ignored pixels."""
+    """Images of noise; labels in blocks: new classes, background, some ignored pixels."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (row.batch, 3, row.size, row.size), dtype=torch.uint8, generator=generator)
     coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 8, 8), generator=generator)
@@ -184,7 +190,7 @@ def random_batch(row: Row, device: torch.device) -> Batch:
 
 
 def flops_per_image(row: Row) -> float:
-    """Student forward and backward (three times forward) and teacher forward, counted, not guessed."""
+    """Student forward and backward (three times forward) and teacher forward."""
     with torch.device("meta"):
         model = build_model(ModelConfig(encoder=row.encoder), ["background", "a"], row.size)
         counter = FlopCounterMode(display=False)
@@ -193,8 +199,71 @@ def flops_per_image(row: Row) -> float:
     return 4.0 * counter.get_total_flops()
 
 
+def run_memory_suite(
+    train: TrainConfig, reporter: Reporter, encoders: tuple[str, ...] = MEMORY_ENCODERS, size: int = 512
+) -> dict[str, Any]:
+    """Peak memory of every encoder and number of classes, with and without checkpointing."""
+    world = World(train)
+    if world.device.type != "cuda":
+        raise TissError(
+            "memory measures a GPU's memory, and torch finds no CUDA device here: use demo", setting="suite"
+        )
+    rows = []
+    for encoder in encoders:
+        for old, new in MEMORY_CLASSES:
+            for checkpointing in (False, True):
+                entry = {"encoder": encoder, "size": size, "classes": old + new}
+                entry["checkpointing"] = checkpointing
+                reporter.say(", ".join(f"{key} {value}" for key, value in entry.items()))
+                row = Row("", encoder, size, 0, old, new)
+                rows.append(entry | measure(row, replace(train, checkpointing=checkpointing), world))
+    return {**_where(world), "reserve_gib": RESERVE, "memory": rows}
+
+
+def measure(row: Row, train: TrainConfig, world: World) -> dict[str, Any]:
+    """Peaks at two batch sizes, the larger pair that fits on this card, and what follows from them."""
+    for pair in MEMORY_BATCHES:
+        try:
+            small, large = (peak(replace(row, batch=batch), train, world) for batch in pair)
+        except torch.OutOfMemoryError:
+            continue
+        return fits(pair, (small, large))
+    raise TissError(
+        f"memory: {row.encoder} does not fit on this card, not even a batch of {MEMORY_BATCHES[-1][1]}",
+        setting="suite",
+    )
+
+
+def peak(row: Row, train: TrainConfig, world: World) -> float:
+    """GiB at the peak of an update on the fast path, CUDA graph included."""
+    with _memory(world.device) as found:
+        update, batch = prepare_row(row, "fast", train, world)
+        for _ in range(5):  # the first ones run eagerly, then one is captured
+            update(batch)
+        torch.cuda.synchronize(world.device)
+    return found[0]
+
+
+def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]:
+    """The fixed memory, the memory per image, and the largest batch for each card.
+
+    >>> fits((2, 6), (2.0, 4.0))["largest_batch"]
+    {'8': 12, '16': 28, '24': 44, '80': 156}
+    """
+    each = (peaks[1] - peaks[0]) / (batches[1] - batches[0])
+    fixed = peaks[0] - each * batches[0]
+    largest = {str(card): max(0, int((card - RESERVE - fixed) / each + 1e-9)) for card in CARDS}
+    return {
+        "batches": list(batches),
+        "peak_gib": list(peaks),
+        "fixed_gib": fixed,
+        "gib_per_image": each,
+        "largest_batch": largest,
+    }
+
+
 def _median_time(function: Any, count: int, device: torch.device) -> float:
-    """Milliseconds a call: the median over groups of calls, each group timed as a whole."""
+    """Milliseconds per call: the median over groups of calls, each group timed as a whole."""
     groups = []
     for _ in range(5):
         _synchronize(device)
@@ -213,7 +282,7 @@ def _synchronize(device: torch.device) -> None:
 
 @contextmanager
 def _memory(device: torch.device) -> Iterator[list[float]]:
-    """Yields a list that gets the peak of the GPU's memory in GiB; on other devices it stays empty."""
+    """Yields a list that gets the GPU's peak memory in GiB; on other devices it stays empty."""
     gc.collect()
     peak: list[float] = []
     if device.type == "cuda":
@@ -221,4 +290,4 @@ def _memory(device: torch.device) -> Iterator[list[float]]:
         torch.cuda.reset_peak_memory_stats(device)
     yield peak
     if device.type == "cuda":
-        peak.append(torch.cuda.max_memory_allocated(device) / 2**30)
+        peak.append(torch.cuda.max_memory_allocated(device) / GIB)

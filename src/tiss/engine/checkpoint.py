@@ -1,7 +1,7 @@
-"""The state of a step under way: everything a resumed run needs, in safetensors and JSON.
+"""The state of a step in progress: everything a resumed run needs, in safetensors and JSON.
 
-Order of samples, augmentations and learning rate are functions of the position, so no random state is kept. The
-teacher is the last step's model folder, and the student before training follows from it.
+The order of samples, augmentations and the learning rate are functions of the position, so no random state is kept.
+The teacher is the last step's model folder, and the student before training follows from it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tiss.config import from_mapping
-from tiss.engine.sharding import shared_like, whole
+from tiss.engine.sharding import whole
 from tiss.errors import TissError
-from tiss.files import atomic_folder, mark, read_json, read_tensors, write_json, write_tensors
+from tiss.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: `iteration` counts the updates done in this step."""
+    """How far a run has come: `iteration` counts the updates done in this step."""
 
     step: int
     iteration: int
@@ -39,7 +40,6 @@ def save_checkpoint(
     method_state: dict[str, Tensor],
 ) -> None:
     """Writes `folder` whole or not at all."""
-    mark("checkpoint", routine="checkpoint")
     tensors, numbers = optimizer_state
     with atomic_folder(folder) as temporary:
         write_tensors(temporary / "model.safetensors", model_state)
@@ -48,11 +48,10 @@ def save_checkpoint(
         write_json(
             temporary / "state.json", {"format": FORMAT, "position": asdict(position), "optimizer": numbers}
         )
-    mark("train")
 
 
 def read_position(folder: Path) -> Position | None:
-    """Where the checkpoint in `folder` stands, or None where there is none."""
+    """The position of the checkpoint in `folder`, or None where there is none."""
     if not (folder / "state.json").exists():
         return None
     state = read_json(folder / "state.json")
@@ -72,13 +71,13 @@ def load_model(folder: Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
-    """Restores the optimiser in place."""
+    """Restores the optimizer in place."""
     numbers = read_json(folder / "state.json")["optimizer"]
     restore_optimizer(optimizer, read_tensors(folder / "optimizer.safetensors"), numbers)
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimiser's state as named tensors and named numbers, by the order of its parameters.
+    """An optimizer's state as named tensors and named numbers, by the order of its parameters.
 
     Where it is sharded, all processes must call this together.
     """
@@ -96,13 +95,26 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]
 ) -> None:
-    """Gives `optimizer` back what `flatten_optimizer` took."""
+    """Loads what `flatten_optimizer` returned into `optimizer`."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for name, value in {**tensors, **numbers}.items():
         index, _, key = name.partition(".")
         if isinstance(value, Tensor):
-            value = shared_like(value, parameters[int(index)])
+            value = laid_out_like(value, parameters[int(index)])
         state.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def laid_out_like(value: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor of `parameter`'s shape, sharded and laid out in memory as that is; any other as it is.
+
+    A file keeps no strides, and an optimizer's fused kernel accepts only what is laid out like its parameter.
+    """
+    if value.shape != parameter.shape:
+        return value
+    if isinstance(parameter, DTensor):
+        value = value.to(parameter.device, parameter.dtype)
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements)
+    return torch.empty_like(parameter.detach()).copy_(value)

@@ -1,24 +1,31 @@
-"""A grid: a table of runs, which of them share a first step, and each as a command."""
+"""A grid: a table of runs, some of which share their first step, done by any number of workers, each run once."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
+import os
 import shlex
+import tempfile
+import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
-from tiss.engine.recipes import resolve
-from tiss.engine.run import open_scenario
-from tiss.engine.run_folder import MACHINE, read_config, run_name
+from tiss.data.base import Dataset
+from tiss.engine.progress import Reporter, duration
+from tiss.engine.results import read_results
+from tiss.engine.run import Run, open_run
+from tiss.engine.run_folder import MACHINE, RunFolder, read_config, run_name
 from tiss.engine.settings import identity
 from tiss.errors import TissError
-from tiss.methods.base import METHODS, build_method, settings_from
-from tiss.scenarios.scenario import Scenario
+from tiss.files import Lock, write_text
+from tiss.methods.base import build_method, settings_from
 
 KEYS = {"about", "defaults", "axes", "runs", "seeds"}
 
@@ -28,14 +35,16 @@ class Cell:
     """One run of a grid, with the name of the first step that it can start from (None: its settings give one)."""
 
     name: str
-    config: RunConfig
+    config: RunConfig  # as the table has it
+    run: Run = field(compare=False, repr=False)  # with every setting resolved
     base: str | None
-    scenario: Scenario = field(compare=False, repr=False)
     identity: str = field(compare=False, repr=False)  # what is done, and with which seed
-    alone: bool = False  # nobody else here has that first step: it trains its own, unless one lies there
+    alone: bool = (
+        False  # no other run here has that first step: it trains its own, unless one is there already
+    )
 
     def folder(self, grid: Path) -> Path:
-        """By the run's name; where another table left a run of that name with other settings, a digest goes with it."""
+        """Named like the run; where another table left a run of that name with other settings, with a digest."""
         there = _done_in(grid / self.name)
         return grid / (self.name if there is None or there == self.identity else self.unique)
 
@@ -111,12 +120,14 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
     """The cells of a grid; runs whose first step is the same in every respect get the same base."""
     cells: list[Cell] = []
     seen: set[str] = set()
-    opened = Opened()
+    datasets: dict[str, Dataset] = {}  # each opened once: runs share it, and the images decoded for it
     configs = expand(table)
     several = len({(config.model.encoder, config.model.decoder) for config in configs}) > 1
     for config in configs:
-        scenario = opened.scenario(config)
-        complete = resolve(config, scenario.dataset)
+        data = _digest(to_mapping(config.data))
+        run = open_run(config, datasets.get(data))
+        datasets.setdefault(data, run.scenario.dataset)
+        complete = run.config
         name, digest = run_name(complete), _digest(to_mapping(complete))
         if digest in seen:
             raise TissError(f"grid: {name} comes twice with the same settings: leave one out")
@@ -125,45 +136,24 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
             name = f"{complete.model.encoder}-{complete.model.decoder}-{name}"
         if any(cell.name == name for cell in cells):
             name += f"-{digest[:8]}"
-        what = identity(to_mapping(complete))
-        cells.append(Cell(name, config, base_key(complete, scenario), scenario, what))
+        cells.append(Cell(name, config, run, base_key(run), identity(to_mapping(complete))))
     counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
     return [replace(cell, alone=counts[cell.base] == 1) for cell in cells]
 
 
-class Opened:
-    """Scenarios and data sets of a grid, each opened once: runs share them, and the pictures decoded for them."""
-
-    def __init__(self) -> None:
-        self._scenarios: dict[str, Scenario] = {}
-        self._data: dict[str, Scenario] = {}  # the first scenario of each data set
-
-    def scenario(self, config: RunConfig) -> Scenario:
-        mapping = to_mapping(config)
-        keys = ("data", "task", "setup", "protocol", "order", "lists", "holdout")
-        key = _digest({k: mapping[k] for k in keys} | {"joint": METHODS.get(config.method.name).joint})
-        if key not in self._scenarios:
-            first = self._data.get(_digest(mapping["data"]))
-            _, found = open_scenario(config, first.dataset if first else None)
-            if first:
-                found = replace(found, shared=first.shared)
-            self._data.setdefault(_digest(mapping["data"]), found)
-            self._scenarios[key] = found
-        return self._scenarios[key]
-
-
-def base_key(config: RunConfig, scenario: Scenario) -> str | None:
+def base_key(run: Run) -> str | None:
     """What step 0 depends on, as a name; None where it is given.
 
-    Offline training has no other step: for any task it is the same, and only its scores are sorted otherwise.
+    Offline training has no other step: it is the same for any task, and only its scores are grouped otherwise.
     """
+    config = run.config
     if config.base is not None:
         return None
-    method = build_method(config.method, len(scenario))
+    method = build_method(config.method, len(run.scenario))
     mapping = to_mapping(config)
     later = ("step_epochs", "step_lr")
     train = {k: v for k, v in mapping["train"].items() if k not in later + MACHINE}
-    step = scenario[0]
+    step = run.scenario[0]
     what = {
         "classes": step.new_classes,
         "ids": hashlib.sha256("\n".join(step.train.ids).encode()).hexdigest(),
@@ -179,8 +169,8 @@ def base_key(config: RunConfig, scenario: Scenario) -> str | None:
 
 
 def is_trained(base: Path) -> bool:
-    """Whether a first step is complete: its confusion matrix is the last that is written."""
-    return (base / "step-0" / "confusion.safetensors").exists()
+    """Whether a first step is complete."""
+    return RunFolder(base).step(0).is_complete
 
 
 def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
@@ -235,3 +225,118 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:
+    """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
+    start, stamp = time.monotonic(), _stamp(grid)
+    state = {cell.name: "done" for cell in cells if is_finished(cell.folder(grid))}
+    before = len(state)
+    reporter.say(_progress(cells, grid, state, before, 0))
+    while True:
+        open_cells = [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]
+        progressed = False
+        for cell in open_cells:
+            state[cell.name] = _attempt(cell, grid, reporter, stamp)
+            progressed = progressed or state[cell.name] in ("done", "failed")
+            reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
+        if all(state.get(cell.name) in ("done", "failed") for cell in cells):
+            return state
+        if not progressed:
+            time.sleep(wait)  # other workers have what is left, or its base
+
+
+def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int, seconds: float) -> str:
+    """How far all workers have come, and when they will finish at the pace since this one began."""
+    done = sum(state.get(cell.name) == "done" or is_finished(cell.folder(grid)) for cell in cells)
+    failed = sum(value == "failed" for value in state.values())
+    left = len(cells) - done - failed
+    pace = (done - before) / seconds if seconds else 0
+    estimate = f", about {duration(left / pace)} left" if pace > 0 and left else ""
+    return f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}"
+
+
+def _attempt(cell: Cell, grid: Path, reporter: Reporter, stamp: int) -> str:
+    """One cell: done, failed (here, or elsewhere since `stamp`), or busy elsewhere."""
+    if is_finished(cell.folder(grid)):
+        return "done"
+    claim = Lock(_claims(grid) / f"{cell.name}.lock")
+    if not claim.try_acquire():
+        return "elsewhere"
+    failure = _claims(grid) / f"{cell.unique}.failed.txt"
+    try:
+        folder = cell.folder(grid)  # asked again: until we held the claim, another table might take the name
+        if failure.exists() and failure.stat().st_mtime_ns > stamp:
+            return "failed"  # another worker's: it would fail here, too, until the grid is started again
+        damage = damage_of(folder / "results.json")
+        if damage:
+            reporter.say(f"grid: {damage}: repeated now")
+        base = cell.base_folder(grid)
+        if (folder / "config.yaml").exists() and read_config(folder).base is None:
+            base = None  # it has begun with a first step of its own
+        if base is not None and not _ensure_base(cell, base, grid, reporter):
+            return "elsewhere"
+        reporter.say(f"grid: {folder.name}")
+        run_in(cell.run, folder, str(base) if base else cell.config.base).execute(
+            resume=folder.exists(), reporter=reporter
+        )
+        failure.unlink(missing_ok=True)
+        return "done"
+    except Exception as error:  # one broken run must not stop the rest
+        write_text(failure, traceback.format_exc())
+        reporter.say(f"grid: {cell.name} failed: {error}")
+        return "failed"
+    finally:
+        claim.release()
+        gc.collect()  # a run's CUDA graphs hold GPU memory until they are collected
+
+
+def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
+    """Trains the shared first step unless it is there; False while another worker trains it."""
+    if is_trained(base):
+        return True
+    claim = Lock(_claims(grid) / f"base-{base.name}.lock")
+    if not claim.try_acquire():
+        return False
+    try:
+        reporter.say(f"grid: first step {base.name}")
+        run_in(cell.run, base, None).execute(resume=base.exists(), reporter=reporter, steps=1)
+        return True
+    finally:
+        claim.release()
+
+
+def run_in(run: Run, folder: Path, base: str | None) -> Run:
+    """The run, written into another folder and started from `base`."""
+    return replace(run, folder=folder, config=replace(run.config, out=str(folder), base=base))
+
+
+def _stamp(grid: Path) -> int:
+    """Now, by the clock of the file system: it is the one that dates other workers' files."""
+    with tempfile.NamedTemporaryFile(dir=_claims(grid), prefix=".now-") as file:
+        return os.stat(file.name).st_mtime_ns
+
+
+def _claims(grid: Path) -> Path:
+    folder = grid / "claims"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run is finished; damaged results do not count: the run itself rebuilds them."""
+    path = folder / "results.json"
+    try:
+        return path.exists() and bool(read_results(path)["finished"])
+    except TissError:
+        return False
+
+
+def damage_of(path: Path) -> str | None:
+    """What is wrong with a results.json, and the remedy."""
+    try:
+        if path.exists():
+            read_results(path)
+    except TissError as error:
+        return str(error)
+    return None

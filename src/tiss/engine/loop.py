@@ -1,17 +1,24 @@
-"""The loop over batches: one step of a run, from the grown head to the last update."""
+"""The training loop: one step, from the grown head to the last update.
+
+Read it from top to bottom: `train_step` is the loop; then one update (teacher, targets, student, losses, backward,
+optimizer) and its capture as a CUDA graph; the optimizer and its schedule; the log of the losses; the checkpoint.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from tiss.data.base import Batch
+from tiss.data.loader import TrainLoader
 from tiss.engine.checkpoint import (
     Position,
     flatten_optimizer,
@@ -20,78 +27,261 @@ from tiss.engine.checkpoint import (
     read_position,
     save_checkpoint,
 )
-from tiss.engine.optimisation import build_optimizer, rate_factor, set_rate
-from tiss.engine.sharding import full_state, spread
-from tiss.engine.training import StepTraining
-from tiss.engine.update import make_update
+from tiss.engine.recipes import Plan
+from tiss.engine.run_folder import Journal
+from tiss.engine.sharding import full_state, sharded
 from tiss.errors import SpaceError, TissError
-from tiss.files import mark, write_json
+from tiss.files import write_json
 from tiss.methods.base import Batches, all_sum
+from tiss.models import Output, SegmentationModel
 from tiss.randomness import seed_of
+from tiss.scenarios.scenario import Step
 
-SETTLED = 10  # updates of a step after which all others take about as long
+if TYPE_CHECKING:
+    from tiss.engine.session import Session
+
+Update = Callable[[Batch], dict[str, Tensor]]
+EAGER_UPDATES = 3  # before a capture: lazy initialisation, compilation and momentum happen in these
 
 
-def train_step(training: StepTraining) -> float:
+def train_step(
+    session: Session, step: Step, teacher: SegmentationModel | None, loader: TrainLoader, journal: Journal
+) -> float:
     """Trains one step, from its checkpoint where there is one; returns the seconds it took in all."""
-    position = _restore(training)
+    config, world, method, reporter = session.config, session.world, session.method, session.reporter
+    plan = Plan.of(config, step.index)
+    position = restore(session, step, teacher, loader, journal)
     start = time.monotonic() - position.train_seconds
-    with spread(training) as spreading:
-        _train(spreading, position, start)
-    end_step(training)
+
+    with sharded(session.model, config.train, world) as model:
+        student = world.wrap(model)
+        optimizer = build_optimizer(model, plan, world.device)
+        if position.iteration > 0 and journal.checkpoint is not None:
+            load_optimizer(journal.checkpoint, optimizer)
+        update = make_update(session, student, teacher, optimizer, plan)
+        method.train_mode(model)
+        losses = LossLog(session, step, journal, plan)
+
+        total = plan.epochs * len(loader)
+        warmup = min(
+            plan.warmup, total // 10
+        )  # a short step would be over before the warm-up of the first one
+        iteration = position.iteration
+        with reporter.bar(f"step {step.index} · {method.name}", total, iteration) as bar:
+            while iteration < total:
+                epoch, offset = divmod(iteration, len(loader))
+                for batch in loader.epoch(epoch, start=offset):
+                    factor = rate_factor(iteration, total, warmup, config.train.power)
+                    set_rate(optimizer, factor)
+                    # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
+                    torch.manual_seed(seed_of(config.seed, "layers", step.index, iteration, world.rank))
+                    losses.add(iteration, batch, update(batch))
+                    iteration += 1
+                    last, note = iteration == total, ""
+                    if iteration % config.train.log_every == 0 or last:
+                        note = losses.flush(iteration, epoch, factor)
+                    if iteration % config.train.save_every == 0 or last:
+                        losses.check()
+                        now = Position(step.index, iteration, journal.size(), time.monotonic() - start)
+                        save(session, model, optimizer, journal, now, last)
+                    bar.advance(1, note)
+    end_step(session, step, loader)
     return time.monotonic() - start
 
 
-def end_step(training: StepTraining) -> None:
-    """Lets the method take from the step's pictures what it keeps of them."""
-    with looking(training):
-        training.method.end(training.step, training.model, _look(training))
+def end_step(session: Session, step: Step, loader: TrainLoader) -> None:
+    """Lets the method take from the step's images what it keeps of them."""
+    with one_pass(session):
+        session.method.end(step, session.model, pass_over(session, step, loader))
 
 
-def _train(training: StepTraining, position: Position, start: float) -> None:
-    """The updates from `position` to the end of the step."""
-    config, world, model, method = training.config, training.world, training.model, training.method
-    optimizer = build_optimizer(model, config.train, training.step.index, world.device)
-    if position.iteration > 0 and training.journal.checkpoint is not None:
-        load_optimizer(training.journal.checkpoint, optimizer)
-    update = make_update(training, optimizer)
-    method.train_mode(model)
-    watch = LossWatch(training)
-    # a step of few pictures would be over before a warm-up meant for the first one
-    warmup = min(config.train.warmup or 0, training.iterations // 10)
-    iteration = position.iteration
-    title = f"step {training.step.index} · {method.name}"
-    with training.reporter.bar(title, training.iterations, iteration) as bar:
-        while iteration < training.iterations:
-            epoch, offset = divmod(iteration, len(training.loader))
-            mark("data", routine="epoch" if iteration > position.iteration else None)
-            for batch in training.loader.epoch(epoch, start=offset):
-                # the first ones compile and capture: they take as long as they like
-                settled = iteration >= position.iteration + SETTLED
-                mark("train", "update" if settled else None, turn=(training.step.index, iteration))
-                factor = rate_factor(iteration, training.iterations, warmup, config.train.power)
-                set_rate(optimizer, factor)
-                # layers that draw numbers themselves (stochastic depth) must draw the same after a resume
-                torch.manual_seed(seed_of(config.seed, "layers", training.step.index, iteration, world.rank))
-                watch.add(iteration, batch, update(batch))
-                iteration += 1
-                last = iteration == training.iterations
-                note = ""
-                if iteration % config.train.log_every == 0 or last:
-                    note = watch.flush(iteration, epoch, factor)
-                if training.journal.checkpoint and (iteration % config.train.save_every == 0 or last):
-                    watch.check()
-                    _save(training, optimizer, iteration, time.monotonic() - start)
-                bar.advance(1, note)
-                mark("data", routine="batch")
-    mark("between")
+# ---------------------------------------------------------------------------------------------- one update
 
 
-class LossWatch:
-    """Keeps the losses on the device and looks at them once a log line: means for the log, and an eye on NaN."""
+def make_update(
+    session: Session,
+    student: nn.Module,
+    teacher: SegmentationModel | None,
+    optimizer: torch.optim.Optimizer,
+    plan: Plan,
+) -> Update:
+    """The function that does one update and returns the loss terms by name, detached, on the device.
 
-    def __init__(self, training: StepTraining) -> None:
-        self.training = training
+    A CUDA graph replays it where that is possible: one device, nothing accumulated, and a method that never looks
+    at a value on the way.
+    """
+    train, world = session.config.train, session.world
+    update = EagerUpdate(session, student, teacher, optimizer, plan)
+    single = world.device.type == "cuda" and world.size == 1 and train.accumulate == 1
+    graphed = single and train.compile != "off" and session.method.capturable
+    return GraphedUpdate(update) if graphed else update
+
+
+class EagerUpdate:
+    """Forward, losses, backward and optimizer, launched one kernel after another."""
+
+    def __init__(
+        self,
+        session: Session,
+        student: nn.Module,
+        teacher: SegmentationModel | None,
+        optimizer: torch.optim.Optimizer,
+        plan: Plan,
+    ) -> None:
+        self.session, self.student, self.teacher = session, student, teacher
+        self.optimizer, self.plan = optimizer, plan
+        self.needs = session.method.needs(session.model)
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        parts = split_batch(batch, self.session.config.train.accumulate)
+        totals: dict[str, Tensor] = {}
+        for index, part in enumerate(parts):
+            with self.gradients_shared(index == len(parts) - 1):
+                terms = self.losses(part)
+                total = torch.stack(list(terms.values())).sum() / len(parts)
+                total.backward()
+            for name, value in terms.items():
+                totals[name] = totals.get(name, 0.0) + value.detach() / len(parts)
+        if self.plan.clip:
+            owned = [p for p in self.student.parameters() if p.grad is not None]
+            nn.utils.clip_grad_norm_(owned, self.plan.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return totals
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The method's terms for one batch.
+
+        Only the models run in half precision: sums over a class's features or over a row of patches need more.
+        """
+        method, world, fused = self.session.method, self.session.world, self.session.config.train.fused
+        taught: Output | None = None
+        if self.teacher is not None:
+            with torch.no_grad(), world.autocast():
+                taught = self.teacher(batch.image, needs=self.needs).with_fused(fused)
+        batch = replace(batch, label=method.targets(batch, taught))
+        with world.autocast():
+            output: Output = self.student(batch.image, needs=self.needs).with_fused(fused)
+        return method.losses(batch, output, taught)
+
+    def gradients_shared(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Processes exchange gradients with the last part of a batch only."""
+        if isinstance(self.student, FSDPModule):
+            self.student.set_requires_gradient_sync(last)
+        if last or not isinstance(self.student, nn.parallel.DistributedDataParallel):
+            return contextlib.nullcontext()
+        return self.student.no_sync()
+
+
+class GraphedUpdate:
+    """The eager update, captured once as a CUDA graph and replayed.
+
+    An eager update launches some thousand small kernels, and at a batch of twelve the GPU waits for most of them. A
+    graph is launched once. The first updates run eagerly (they create the optimizer's state); learning rates live in
+    tensors, so the schedule still applies.
+    """
+
+    def __init__(self, eager: EagerUpdate) -> None:
+        self.eager = eager
+        self.warmed = 0
+        self.replay: Update | None = None
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        if self.warmed < EAGER_UPDATES:
+            self.warmed += 1
+            return self.on_side_stream(batch)
+        if self.replay is None:
+            self.replay = self.capture(batch)
+        return self.replay(batch)
+
+    def on_side_stream(self, batch: Batch) -> dict[str, Tensor]:
+        """A capture needs its warm-up on another stream than the default one."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            terms = self.eager(batch)
+        torch.cuda.current_stream().wait_stream(side)
+        return terms
+
+    def capture(self, batch: Batch) -> Update:
+        kept = Batch(batch.image.clone(), batch.label.clone(), batch.ids)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            terms = self.eager(kept)
+            names, values = list(terms), torch.stack([term.float() for term in terms.values()])
+
+        def replay(batch: Batch) -> dict[str, Tensor]:
+            kept.image.copy_(batch.image, non_blocking=True)
+            kept.label.copy_(batch.label, non_blocking=True)
+            graph.replay()
+            return dict(zip(names, values.clone().unbind(), strict=True))
+
+        return replay
+
+
+def split_batch(batch: Batch, parts: int) -> list[Batch]:
+    """`batch` in `parts` pieces of equal length."""
+    if parts == 1:
+        return [batch]
+    size = len(batch.ids) // parts
+    cut = [slice(i * size, (i + 1) * size) for i in range(parts)]
+    return [Batch(batch.image[c], batch.label[c], batch.ids[c]) for c in cut]
+
+
+# ------------------------------------------------------------------------------------ optimizer and schedule
+
+
+def build_optimizer(model: SegmentationModel, plan: Plan, device: torch.device) -> torch.optim.Optimizer:
+    """SGD with Nesterov momentum or AdamW; the encoder's rate is `encoder_lr` times that of the rest.
+
+    On a GPU the update is one kernel, and rates are tensors: a captured update reads what the schedule writes.
+    """
+    encoder = {id(parameter) for parameter in model.encoder.parameters()}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            factor = plan.encoder_lr if id(parameter) in encoder else 1.0
+            # AdamW's decay is decoupled and strong: norms, biases and tokens are left out of it, as is usual
+            decay = 0.0 if plan.optimizer == "adamw" and parameter.ndim < 2 else plan.weight_decay
+            groups.setdefault((factor, decay), []).append(parameter)
+    gpu = device.type == "cuda"
+    parameters: list[dict[str, Any]] = []
+    for (factor, decay), members in groups.items():
+        peak = plan.lr * factor
+        lr = torch.tensor(peak, device=device) if gpu else peak
+        parameters.append({"params": members, "lr": lr, "peak": peak, "weight_decay": decay})
+    if plan.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, fused=gpu, capturable=gpu)
+    return torch.optim.SGD(parameters, momentum=plan.momentum, nesterov=plan.momentum > 0, fused=gpu)
+
+
+def rate_factor(iteration: int, total: int, warmup: int, power: float) -> float:
+    """Linear warm-up, then polynomial decay to zero at `total`.
+
+    >>> [round(rate_factor(i, 10, 2, 1.0), 2) for i in (0, 1, 2, 9)]
+    [0.5, 1.0, 0.8, 0.1]
+    """
+    rise = min(1.0, (iteration + 1) / warmup) if warmup else 1.0
+    return rise if iteration < warmup else float((1 - iteration / total) ** power)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(group["peak"] * factor)
+        else:
+            group["lr"] = group["peak"] * factor
+
+
+# ------------------------------------------------------------------------------------------------- logging
+
+
+class LossLog:
+    """Keeps the losses on the device and reads them once per log line: means for the log, and a check for NaN."""
+
+    def __init__(self, session: Session, step: Step, journal: Journal, plan: Plan) -> None:
+        self.session, self.step, self.journal, self.plan = session, step, journal, plan
         self.pending: list[tuple[int, list[str], dict[str, Tensor]]] = []
         self.since = time.monotonic()
 
@@ -102,22 +292,21 @@ class LossWatch:
         """Writes one line of metrics; returns a short note for the progress bar."""
         count, means = len(self.pending), self.check()
         now = time.monotonic()
-        images = count * (self.training.config.train.batch or 0)
         line: dict[str, Any] = {
-            "step": self.training.step.index,
+            "step": self.step.index,
             "epoch": epoch,
             "iteration": iteration,
             "losses": means,
             "loss": sum(means.values()),
             "rate_factor": factor,
-            "images_per_second": round(images / max(now - self.since, 1e-9), 2),
+            "images_per_second": round(count * self.plan.batch / max(now - self.since, 1e-9), 2),
         }
         self.since = now
-        self.training.journal.log(line)
+        self.journal.log(line)
         return f"loss {line['loss']:.3f}"
 
     def check(self) -> dict[str, float]:
-        """Means of the terms since the last look, over all processes; stops the run where one is not finite."""
+        """Means of the terms since the last check, over all processes; stops the run if one is not finite."""
         if not self.pending:
             return {}
         names = list(self.pending[0][2])
@@ -126,8 +315,8 @@ class LossWatch:
         )
         own = table.cpu()  # the one synchronisation of the interval
         if not bool(torch.isfinite(own).all()):
-            self._report(names, own)
-        total = all_sum(table.double().mean(dim=0)) / self.training.world.size
+            self.report(names, own)
+        total = all_sum(table.double().mean(dim=0)) / self.session.world.size
         means = dict(zip(names, total.tolist(), strict=True))
         if not all(map(math.isfinite, means.values())):
             raise TissError(
@@ -136,77 +325,83 @@ class LossWatch:
         self.pending.clear()
         return means
 
-    def _report(self, names: list[str], table: Tensor) -> None:
+    def report(self, names: list[str], table: Tensor) -> None:
+        """Ends the run with the first update whose losses are not finite, and its images."""
         first = int((~torch.isfinite(table)).any(dim=1).nonzero()[0])
         iteration, ids, _ = self.pending[first]
         values = {name: repr(value) for name, value in zip(names, table[first].tolist(), strict=True)}
-        training = self.training
-        remedy = "start again with a lower --train.lr"
         where = "the losses " + ", ".join(f"{name} = {value}" for name, value in values.items())
-        if training.journal.folder is not None:
-            path = training.journal.folder / f"nonfinite-{training.world.rank}.json"
-            position = {"step": training.step.index, "iteration": iteration, "seed": training.config.seed}
+        remedy = "start again with a lower train.lr"
+        if self.journal.folder is not None:
+            path = self.journal.folder / f"nonfinite-{self.session.world.rank}.json"
+            position = {"step": self.step.index, "iteration": iteration, "seed": self.session.config.seed}
             write_json(path, {**position, "ids": ids, "losses": values})
             where = f"see {path.name} in the run folder"
-            remedy = (
-                "the last checkpoint is whole: lower --train.lr or set --train.clip, and start again with "
-                "another --out"
-            )
+            remedy = "lower train.lr or set train.clip, and start again in another folder (out)"
         raise TissError(
-            f"step {training.step.index}, iteration {iteration}: the loss is not finite ({where}); {remedy}"
+            f"step {self.step.index}, iteration {iteration}: the loss is not finite ({where}); {remedy}"
         )
 
 
-def _restore(training: StepTraining) -> Position:
-    """Takes the step up where its checkpoint left it, or prepares it from the start."""
-    folder = training.journal.checkpoint
+# --------------------------------------------------------------------------------------------- checkpoint
+
+
+def restore(
+    session: Session, step: Step, teacher: SegmentationModel | None, loader: TrainLoader, journal: Journal
+) -> Position:
+    """Resumes the step from its checkpoint, or prepares it from the start."""
+    folder = journal.checkpoint
     found = read_position(folder) if folder else None
-    if folder is not None and found is not None and found.step == training.step.index:
-        training.method.load_state(load_model(folder, training.model))
-        training.journal.rewind(found.metrics_bytes)
+    if folder is not None and found is not None and found.step == step.index:
+        session.method.load_state(load_model(folder, session.model))
+        journal.rewind(found.metrics_bytes)
         return found
-    with looking(training):
-        training.method.prepare(training.model, training.teacher, _look(training))
-    training.journal.restart(training.step.index)
-    return Position(training.step.index, 0)
+    with one_pass(session):
+        session.method.prepare(session.model, teacher, pass_over(session, step, loader))
+    journal.restart(step.index)
+    return Position(step.index, 0)
 
 
-@contextmanager
-def looking(training: StepTraining) -> Iterator[None]:
-    """One pass over a step's pictures: its last batch is smaller, which is not worth another compilation."""
-    with training.world.autocast(), torch.compiler.set_stance("force_eager"):
+def save(
+    session: Session,
+    model: SegmentationModel,
+    optimizer: torch.optim.Optimizer,
+    journal: Journal,
+    position: Position,
+    last: bool,
+) -> None:
+    """Writes the checkpoint, from the first process; sharded states are gathered from all of them."""
+    world = session.world
+    if journal.checkpoint is None:
+        return
+    if world.is_main or session.config.train.shard:
+        states = full_state(model), flatten_optimizer(optimizer), session.method.state()
+        if world.is_main:
+            try:
+                save_checkpoint(journal.checkpoint, position, *states)
+            except SpaceError:
+                if not last:
+                    raise
+                # the model itself is stored next, in space that is reserved for it
+                session.reporter.say(f"step {position.step}: no space for the last checkpoint")
+    world.wait()
+
+
+@contextlib.contextmanager
+def one_pass(session: Session) -> Iterator[None]:
+    """One pass over a step's images: its last batch is smaller, which is not worth another compilation."""
+    with session.world.autocast(), torch.compiler.set_stance("force_eager"):
         yield
 
 
-def _look(training: StepTraining) -> Batches:
+def pass_over(session: Session, step: Step, loader: TrainLoader) -> Batches:
     """Every training image of the step once, with a bar: over a large data set it takes a while."""
 
     def batches() -> Iterator[Batch]:
-        own = -(-len(training.step.train) // training.world.size)
-        title = f"look at step {training.step.index} · {training.method.name}"
-        with training.reporter.bar(title, own) as bar:
-            for batch in training.loader.once():
+        own = -(-len(step.train) // session.world.size)
+        with session.reporter.bar(f"pass over step {step.index} · {session.method.name}", own) as bar:
+            for batch in loader.once():
                 yield batch
                 bar.advance(len(batch.ids))
 
     return batches
-
-
-def _save(training: StepTraining, optimizer: torch.optim.Optimizer, iteration: int, seconds: float) -> None:
-    journal, world = training.journal, training.world
-    if journal.checkpoint is None:
-        return
-    mark("train")  # no longer one of many updates: states are gathered and copied first
-    if world.is_main or training.config.train.shard:  # shards are gathered from all processes
-        states = full_state(training.model), flatten_optimizer(optimizer), training.method.state()
-        if world.is_main:
-            journal.check()
-            position = Position(training.step.index, iteration, journal.size(), seconds)
-            try:
-                save_checkpoint(journal.checkpoint, position, *states)
-            except SpaceError:
-                if iteration < training.iterations:
-                    raise
-                # only an insurance now: the model is stored next, in room that is held for it
-                training.reporter.say(f"step {training.step.index}: no space for the last checkpoint")
-    world.wait()

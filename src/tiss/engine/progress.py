@@ -1,4 +1,4 @@
-"""What a person sees while something long goes on: bars on a terminal, a line now and then elsewhere."""
+"""What a person sees during long work: bars on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.progress import (
 
 
 class Bar(Protocol):
-    """One long thing under way."""
+    """The progress of one long task."""
 
     def advance(self, count: int = 1, note: str = "") -> None: ...
 
@@ -93,4 +93,19 @@ class _LineBar:
         if now - self.last >= self.reporter.interval and self.done < self.total:
             self.last = now
             left = (now - self.start) / max(1, self.done - self.first_done) * (self.total - self.done)
-            self.reporter.say(f"{self.title}: {self.done}/{self.total}, {left:.0f} s left {note}".rstrip())
+            text = f"{self.title}: {self.done}/{self.total}, {duration(left)} left {note}"
+            self.reporter.say(text.rstrip())
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> [duration(value) for value in (41.6, 200, 7260, 400000)]
+    ['42 s', '3 min', '2 h 1 min', '4 days 15 h']
+    """
+    minutes, hours, days = seconds / 60, int(seconds // 3600), int(seconds // 86400)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if minutes < 100:
+        return f"{minutes:.0f} min"
+    return f"{hours} h {minutes % 60:.0f} min" if days < 2 else f"{days} days {hours % 24} h"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from tiss.config import RunConfig, TrainConfig
+from tiss.config import RunConfig
 from tiss.data.base import Dataset
 from tiss.errors import TissError
 from tiss.methods.base import METHODS, Method, settings_from
@@ -45,17 +45,18 @@ def recipe_values(name: str, data: str, encoder: EncoderDefaults, method: type[M
 
 
 def default_encoder(config: RunConfig) -> str:
-    """The encoder where none is named: a small one for the embedded data set, else the paper's."""
-    return "vit_demo_patch8" if config.data.name == "shapes" else "vit_small_patch16_384"
+    """The encoder where none is named: a small one for the built-in data set, else the paper's."""
+    return config.model.encoder or (
+        "vit_demo_patch8" if config.data.name == "shapes" else "vit_small_patch16_384"
+    )
 
 
 def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """`config` with every `None` that a recipe, the data set or the encoder answers replaced by the answer."""
-    embedded = config.data.name == "shapes"
-    crop = config.data.crop or getattr(dataset, "default_crop", 512)
-    scale = config.data.scale or ((1.0, 1.0) if embedded else (0.5, 2.0))
-    data = replace(config.data, crop=crop, scale=scale)
-    encoder_name = config.model.encoder or default_encoder(config)
+    """`config` with every `None` replaced by what the recipe, the data set or the encoder says."""
+    built_in = config.data.name == "shapes"
+    crop = config.data.crop or dataset.default_crop
+    scale = config.data.scale or ((1.0, 1.0) if built_in else (0.5, 2.0))
+    encoder_name = default_encoder(config)
     encoder = encoder_defaults(encoder_name)
     model = replace(
         config.model,
@@ -63,19 +64,51 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
         decoder=config.model.decoder or encoder.decoder,
         image_size=config.model.image_size or crop,
     )
-    name = config.train.recipe or ("demo" if embedded else "paper")
+    name = config.train.recipe or ("demo" if built_in else "paper")
     method = settings_from(config.method)
     values = recipe_values(name, config.data.name, encoder, METHODS.get(method.name))
-    train = _fill(replace(config.train, recipe=name), values)
+    train = replace(config.train, recipe=name)
+    missing = {f.name for f in fields(train) if getattr(train, f.name) is None}
+    train = replace(train, **{key: value for key, value in values.items() if key in missing})
     train = replace(train, step_epochs=train.epochs if train.step_epochs is None else train.step_epochs)
     for key in ("epochs", "step_epochs", "batch", "accumulate"):
         if (value := getattr(train, key)) is not None and value < 1:
-            raise TissError(f"--train.{key} {value}: give a whole number from 1 on")
-    evaluation = replace(config.eval, size=config.eval.size or crop)
-    task = config.task or getattr(dataset, "default_task", None)
-    return replace(config, data=data, model=model, train=train, eval=evaluation, task=task, method=method)
+            raise TissError(f"{value}: must be a whole number of at least 1", setting=f"train.{key}")
+    return replace(
+        config,
+        data=replace(config.data, crop=crop, scale=scale),
+        model=model,
+        train=train,
+        eval=replace(config.eval, size=config.eval.size or crop),
+        task=config.task or dataset.default_task,
+        method=method,
+    )
 
 
-def _fill(train: TrainConfig, values: dict[str, Any]) -> TrainConfig:
-    missing = {f.name for f in fields(train) if getattr(train, f.name) is None}
-    return replace(train, **{key: value for key, value in values.items() if key in missing})
+@dataclass(frozen=True)
+class Plan:
+    """What one step is trained with: the resolved settings, where a later step has its own, those."""
+
+    crop: int
+    scale: tuple[float, float]
+    batch: int
+    epochs: int
+    optimizer: str
+    lr: float
+    encoder_lr: float
+    weight_decay: float
+    momentum: float
+    warmup: int
+    clip: float | None
+
+    @classmethod
+    def of(cls, config: RunConfig, step: int) -> Plan:
+        train = config.train
+        given: dict[str, Any] = {f.name: getattr(train, f.name, None) for f in fields(cls)}
+        given |= {"crop": config.data.crop, "scale": config.data.scale, "warmup": train.warmup or 0}
+        if step > 0:
+            given |= {"epochs": train.step_epochs, "lr": train.step_lr}
+        for name, value in given.items():
+            if value is None and name != "clip":
+                raise TissError("is not set: choose a recipe or give a value", setting=f"train.{name}")
+        return cls(**given)

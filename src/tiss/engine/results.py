@@ -1,51 +1,58 @@
-"""results.json: always computed anew from the confusion matrices in the step folders, so it cannot drift."""
+"""results.json: computed from the confusion matrices in the step folders, and checked before anybody reads it.
+
+docs/design.md describes the format.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from tiss import __version__
 from tiss.config import RunConfig
-from tiss.engine.results_schema import FORMAT
+from tiss.engine.run_folder import RunFolder
 from tiss.errors import TissError
 from tiss.evaluation.scores import run_scores
-from tiss.files import read_tensors, write_json, write_tensors
+from tiss.files import read_json, write_json
 from tiss.scenarios.scenario import Scenario
 
+FORMAT = 1
+PERCENT = float  # a percentage, or None where there is nothing to average
+MEAN = {"with_background": PERCENT, "without_background": PERCENT}
+SCORES = {"all": MEAN, "old": MEAN, "new": MEAN, "harmonic": MEAN, "groups": [MEAN]}
+STEP = {
+    "seen": int,
+    "iou": {str: PERCENT},
+    "forgetting": {str: PERCENT},
+    "scores": SCORES,
+    "absent": [str],
+    "pixel_accuracy": PERCENT,
+}
+RESULTS = {
+    "data": str,
+    "task": object,
+    "setup": str,
+    "protocol": str,
+    "method": str,
+    "seed": int,
+    "finished": bool,
+    "classes": [str],
+    "has_background": bool,
+    "groups": [[int]],
+    "steps": [STEP],
+    "average": MEAN,
+}
+KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a whole number"}
 
-def step_folder(run: Path, step: int) -> Path:
-    return run / f"step-{step}"
+
+class MisfitError(Exception):
+    """A place in the file and what is wrong there."""
 
 
-def save_confusion(folder: Path, matrix: Tensor) -> None:
-    write_tensors(folder / "confusion.safetensors", {"confusion": matrix.cpu()})
-
-
-def read_confusion(folder: Path) -> Tensor:
-    path = folder / "confusion.safetensors"
-    matrix = read_tensors(path).get("confusion")
-    if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.is_floating_point():
-        raise TissError(
-            f"{path}: holds no confusion matrix; without {folder}, tiss run --resume does the step again"
-        )
-    return matrix
-
-
-def finished_steps(run: Path, steps: int) -> int:
-    """How many steps, from the first on, have their folder."""
-    done = 0
-    while done < steps and (step_folder(run, done) / "confusion.safetensors").exists():
-        done += 1
-    return done
-
-
-def results_of(run: Path, config: RunConfig, scenario: Scenario) -> dict[str, Any]:
-    """The scores of every finished step, as written to results.json (docs/design.md has the schema)."""
-    done = finished_steps(run, len(scenario))
-    matrices = [read_confusion(step_folder(run, step)) for step in range(done)]
+def results_of(run: RunFolder, config: RunConfig, scenario: Scenario) -> dict[str, Any]:
+    """The scores of every finished step, as written to results.json."""
+    done = run.finished_steps(len(scenario))
+    matrices = [run.step(index).confusion() for index in range(done)]
     scored = run_scores(
         matrices, scenario.classes, scenario.groups, has_background=scenario.dataset.has_background
     )
@@ -71,7 +78,75 @@ def results_of(run: Path, config: RunConfig, scenario: Scenario) -> dict[str, An
     }
 
 
-def write_results(run: Path, config: RunConfig, scenario: Scenario) -> dict[str, Any]:
+def write_results(run: RunFolder, config: RunConfig, scenario: Scenario) -> dict[str, Any]:
     results = results_of(run, config, scenario)
-    write_json(run / "results.json", results)
+    write_json(run.path / "results.json", results)
     return results
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """results.json, checked; damage or another format is an error that names the file and the remedy."""
+    remedy = (
+        f"tiss run --config {path.parent / 'config.yaml'} --out {path.parent} --resume rebuilds it "
+        "from the step folders"
+        if path.name == "results.json"
+        else "tiss report RUN --collect FOLDER rebuilds it from its run"
+    )
+    try:
+        return check_results(read_json(path))
+    except TissError as error:
+        raise TissError(f"{error}; {remedy}") from error
+    except MisfitError as error:
+        raise TissError(f"{path}: not whole, or not from tiss: {error}; {remedy}") from error
+
+
+def check_results(values: Any) -> dict[str, Any]:
+    """Returns `values` if every part that tables and figures read is there and of its kind."""
+    results: dict[str, Any] = expect(values, dict, "the file")
+    if results.get("format") != FORMAT:
+        raise MisfitError(f"format {results.get('format')!r}, this tiss reads format {FORMAT}")
+    check(results, RESULTS, "")
+    check(results.get("holdout"), PERCENT, "holdout")
+    if results.get("config") is not None:
+        expect(results["config"], dict, "config")
+    classes, groups, steps = len(results["classes"]), results["groups"], results["steps"]
+    if any(not 0 <= channel < classes for group in groups for channel in group):
+        raise MisfitError("groups: a channel is out of range")
+    if len(steps) > len(groups) or any(len(step["scores"]["groups"]) > len(groups) for step in steps):
+        raise MisfitError(f"steps: more than the {len(groups)} groups of classes")
+    if any(not 0 <= step["seen"] <= classes for step in steps):
+        raise MisfitError("steps: seen is out of range")
+    if any(value is None for step in steps for value in step["forgetting"].values()):
+        raise MisfitError("steps: forgetting of nothing")
+    return results
+
+
+def check(value: Any, spec: Any, where: str) -> None:
+    """Holds `value` against a part of the specification: a kind, a list of one, or a mapping."""
+    if isinstance(spec, list):
+        for index, item in enumerate(expect(value, list, where)):
+            check(item, spec[0], f"{where}[{index}]")
+    elif isinstance(spec, dict):
+        expect(value, dict, where)
+        if str in spec:
+            spec = dict.fromkeys(value, spec[str])
+        elif spec is MEAN and len(value) > len(MEAN):
+            raise MisfitError(f"{where}: more than two means")
+        for key, inner in spec.items():
+            name = f"{where}.{key}" if where else key
+            if key not in value:
+                raise MisfitError(f"no '{name}'")
+            check(value[key], inner, name)
+    elif spec is PERCENT:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (number and -101 < value < 101):
+            raise MisfitError(f"{where}: a percentage expected")
+    else:
+        expect(value, spec, where)
+
+
+def expect(value: Any, kind: type, where: str) -> Any:
+    """`value`, if it is of `kind`."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise MisfitError(f"{where}: {KINDS[kind]} expected")
+    return value

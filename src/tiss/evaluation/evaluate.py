@@ -9,13 +9,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiss.data.base import Batch
-from tiss.evaluation.confusion import confusion_matrix, sum_over_processes
-from tiss.files import doing, mark
+from tiss.data.base import IGNORE, Batch
 from tiss.losses import upsampled_argmax
+from tiss.methods.base import all_sum
 from tiss.models.model import choose_labels
 
 Progress = Callable[[int], Any]
+
+
+def confusion_matrix(prediction: Tensor, label: Tensor, classes: int) -> Tensor:
+    """Counts pixels: row = true class, column = predicted class, int64 classes × classes.
+
+    Whole numbers only, so that the sum over batches and processes is exact.
+    `prediction` and `label` hold channel numbers, in the same shape; pixels whose label is 255 do not count.
+
+    >>> confusion_matrix(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 1, 255]), 2).tolist()
+    [[1, 1], [0, 1]]
+    """
+    if prediction.shape != label.shape:
+        raise ValueError(
+            f"prediction {tuple(prediction.shape)} and label {tuple(label.shape)} differ in shape"
+        )
+    if prediction.numel() and int(prediction.max()) >= classes:
+        raise ValueError(f"prediction {int(prediction.max())} is not one of {classes} channels")
+    label, prediction = label.long(), prediction.long()
+    # ignored pixels get a bin of their own: selecting the others would cost a copy of both tensors
+    bins = torch.where(label == IGNORE, 0, 1 + label * classes + prediction)
+    counts = torch.bincount(bins.flatten(), minlength=classes * classes + 1)
+    if len(counts) > classes * classes + 1:
+        wrong = (len(counts) - 2) // classes
+        raise ValueError(f"label {wrong} is neither one of {classes} channels nor {IGNORE}")
+    return counts[1:].reshape(classes, classes)
 
 
 def evaluate(
@@ -37,11 +61,9 @@ def evaluate(
         for batch in loader:
             batch = batch.to(device)
             total += confusion_matrix(predict_batch(model, batch), batch.label, classes)
-            mark("evaluate", routine="test")
             if progress is not None:
                 progress(len(batch.ids))
-    with doing("wait"):
-        return sum_over_processes(total).cpu()
+    return all_sum(total).cpu()
 
 
 def predict_batch(model: Any, batch: Batch) -> Tensor:
@@ -63,23 +85,22 @@ def predict_batch(model: Any, batch: Batch) -> Tensor:
 def slide_logits(model: Any, images: Tensor, window: int) -> Tensor:
     """Logits N × C × H × W of whole images, averaged where windows overlap.
 
-    Windows have the side `window` (less where the image is smaller), lie evenly, and overlap by a third.
+    Windows have the side `window` (less where the image is smaller), are evenly spaced, and overlap by a third or more.
     """
     height, width = images.shape[-2:]
     if height <= window and width <= window:
         pixels: Tensor = model(images).pixels()
         return pixels.float()
     tall, wide = min(window, height), min(window, width)
-    total, count = None, torch.zeros(1, 1, height, width, device=images.device)
+    total, count = torch.empty(0), torch.zeros(1, 1, height, width, device=images.device)
     for top in window_starts(height, tall):
         for left in window_starts(width, wide):
             place = (..., slice(top, top + tall), slice(left, left + wide))
             logits = model(images[place]).pixels().float()
-            if total is None:
+            if not len(total):
                 total = logits.new_zeros(*logits.shape[:2], height, width)
             total[place] += logits
             count[place] += 1
-    assert total is not None
     return total / count
 
 

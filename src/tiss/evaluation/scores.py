@@ -1,8 +1,8 @@
 """Scores from confusion matrices, as the field reports them; every figure in percent.
 
-*Old* are the classes of step 0, *new* all that were added later. The background is counted with the old ones:
-each mean is given with it and without it. A class without a single true pixel has no IoU: it is left out of
-every mean and named in `absent`.
+*Old* are the classes of step 0, *new* all that were added later. The background counts as old: each mean is given
+with it and without it. A class without a single true pixel has no IoU: it is left out of every mean and named in
+`absent`.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class Scores:
     absent: tuple[str, ...]  # classes without a true pixel
     pixel_accuracy: float | None
 
+    @property
+    def means(self) -> dict[str, Mean]:
+        return {"all": self.all, "old": self.old, "new": self.new, "harmonic": self.harmonic}
+
     def __str__(self) -> str:
-        means = {"all": self.all, "old": self.old, "new": self.new, "harmonic": self.harmonic}
-        text = " · ".join(f"{name} {mean}" for name, mean in means.items())
+        text = " · ".join(f"{name} {mean}" for name, mean in self.means.items())
         return f"mIoU with / without background: {text}" + self._absent_note()
 
     def describe(self) -> str:
-        """The means and every class's IoU, one a line."""
-        rows = {"all": self.all, "old": self.old, "new": self.new, "harmonic": self.harmonic}
-        rows |= {f"step {index}": mean for index, mean in enumerate(self.groups)}
+        """The means and every class's IoU, one per line."""
+        rows = self.means | {f"step {index}": mean for index, mean in enumerate(self.groups)}
         lines = [f"{'':<16}{'with':>8}{'without':>9}   background"]
         lines += [
             f"{name:<16}{percent(mean.with_background):>8}{percent(mean.without_background):>9}"
             for name, mean in rows.items()
         ]
         lines += ["", *(f"{name:<16}{percent(value):>8}" for name, value in self.iou.items())]
-        return (
-            "\n".join([*lines, f"{'pixel accuracy':<16}{percent(self.pixel_accuracy):>8}"])
-            + self._absent_note()
-        )
+        lines.append(f"{'pixel accuracy':<16}{percent(self.pixel_accuracy):>8}")
+        return "\n".join(lines) + self._absent_note()
 
     def _absent_note(self) -> str:
         return f"\nno true pixel, left out: {', '.join(self.absent)}" if self.absent else ""
@@ -74,13 +74,8 @@ class Scores:
         return {
             "seen": len(self.iou),
             "iou": dict(self.iou),
-            "scores": {
-                "all": asdict(self.all),
-                "old": asdict(self.old),
-                "new": asdict(self.new),
-                "groups": [asdict(mean) for mean in self.groups],
-                "harmonic": asdict(self.harmonic),
-            },
+            "scores": {name: asdict(mean) for name, mean in self.means.items()}
+            | {"groups": [asdict(mean) for mean in self.groups]},
             "absent": list(self.absent),
             "pixel_accuracy": self.pixel_accuracy,
         }
@@ -91,11 +86,8 @@ class Scores:
         scores = entry["scores"]
         return cls(
             iou=dict(entry["iou"]),
-            all=Mean(**scores["all"]),
-            old=Mean(**scores["old"]),
-            new=Mean(**scores["new"]),
+            **{name: Mean(**scores[name]) for name in ("all", "old", "new", "harmonic")},
             groups=tuple(Mean(**mean) for mean in scores["groups"]),
-            harmonic=Mean(**scores["harmonic"]),
             absent=tuple(entry["absent"]),
             pixel_accuracy=entry["pixel_accuracy"],
         )
@@ -128,7 +120,7 @@ def pixel_accuracy(matrix: Tensor) -> float | None:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are there."""
+    """The mean of the values that are not None."""
     present = [value for value in values if value is not None]
     return sum(present) / len(present) if present else None
 
@@ -169,7 +161,7 @@ def scores_from_confusion(
     Args:
         matrix: rows are true channels, columns predicted ones.
         classes: names of the C channels, the background first; more than C are cut off.
-        groups: the channels that each step adds; those not seen yet (≥ C) are passed over.
+        groups: the channels that each step adds; those not seen yet (≥ C) are skipped.
         has_background: whether channel 0 is a class; if not, it has no IoU and means with it are None.
     """
     seen = len(matrix)
@@ -206,7 +198,7 @@ def run_scores(
 ) -> dict[str, Any]:
     """The scores after each step and their average, as results.json holds them.
 
-    `matrices` has one confusion matrix a step; a run that learns everything at once has a single, full one.
+    `matrices` has one confusion matrix per step; a run that trains on everything at once has a single, full one.
     """
     steps: list[dict[str, Any]] = []
     history: list[dict[str, float | None]] = []

@@ -1,7 +1,5 @@
 """Losses as pure functions: every formula of the paper and of the methods it compares."""
 
-from tiss.losses.argmax import upsampled_argmax
-from tiss.losses.backends import available_backends
 from tiss.losses.binary import binary_cross_entropy
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
 from tiss.losses.pixel import (
@@ -22,11 +20,11 @@ from tiss.losses.prototypes import (
     prototype_repulsion,
 )
 from tiss.losses.pseudo import EntropyThresholds, entropy_and_class, pseudo_labels
+from tiss.losses.upsampling import upsampled_argmax
 
 __all__ = [
     "EntropyThresholds",
     "Prototypes",
-    "available_backends",
     "binary_cross_entropy",
     "class_sums",
     "cross_entropy",

@@ -1,7 +1,7 @@
-"""Binary cross-entropy of one sigmoid a class, a few pixel rows at a time.
+"""Binary cross-entropy of one sigmoid per class, a few pixel rows at a time.
 
-As with the grouped cross-entropy (`tiss.losses.chunked`), the gradient is made together with the loss and nothing of
-full resolution is kept. With z the logits of the foreground classes at a pixel of class y,
+As in `tiss.losses.chunked`, the gradient is computed with the loss and nothing of full resolution is kept.
+With z the logits of the foreground classes at a pixel of class y,
 
     loss = Σ_c softplus(z_c) − z_y        (the background has no logit: nothing is subtracted there)
     gradient of z_c = σ(z_c) − [c = y]
@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tiss.data.base import IGNORE
-from tiss.losses.precision import exact_products, full_precision, without_autocast
-from tiss.losses.resampling import row_and_column_matrices, widen
+from tiss.losses.upsampling import Rows, exact_products, full_precision, without_autocast
 from tiss.models.contract import Resolution
 
-CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 23}  # of a chunk's logits; a GPU wants fewer, larger pieces
+CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 23}  # of a chunk's logits; a GPU needs fewer, larger pieces
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor, *, to: Resolution | None = None) -> Tensor:
@@ -56,24 +55,17 @@ class _Binary(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, to: Resolution) -> Tensor:
         small = full_precision(logits.detach())[:, 1:]
-        images, channels = small.shape[:2]
-        height, width = to.size
-        rows, columns = row_and_column_matrices(small, to)
-        wide = widen(small, columns)
+        rows = Rows(small, to, CHUNK_ELEMENTS.get(logits.device.type, CHUNK_ELEMENTS["cpu"]))
+        wide = rows.widen(small)
         gradients = torch.zeros_like(wide) if ctx.needs_input_grad[0] else None
-        budget = CHUNK_ELEMENTS.get(logits.device.type, CHUNK_ELEMENTS["cpu"])
-        step = max(1, budget // max(1, images * channels * width))
         scale, loss = 1 / labels.numel(), small.new_zeros(())
-        for start in range(0, height, step):
-            part = rows[start : start + step]
-            pixels = (part @ wide).view(-1, images, channels, width)
-            error, gradient = _rows(pixels, labels[:, start : start + step].transpose(0, 1))
+        for part in rows.parts:
+            error, gradient = _rows(rows.pixels(wide, part), labels[:, part].transpose(0, 1))
             loss += error * scale
             if gradients is not None:
-                gradients.addmm_(part.t(), gradient.view(len(part), -1), alpha=scale)
+                rows.add(gradients, part, gradient, scale)
         if gradients is not None:
-            found = (gradients.view(-1, width) @ columns).view(-1, images, channels, columns.shape[1])
-            ctx.save_for_backward(F.pad(found.permute(1, 2, 0, 3), (0, 0, 0, 0, 1, 0)))
+            ctx.save_for_backward(F.pad(rows.narrow(gradients), (0, 0, 0, 0, 1, 0)))
         ctx.kind = logits.dtype
         return loss
 

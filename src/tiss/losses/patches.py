@@ -1,17 +1,23 @@
-"""Losses and measures on patch tokens N × n × D (no class or register token)."""
+"""Losses and measures on patch tokens N × n × D (no class or register token).
+
+The contrast computes n × n similarities for some images or rows at a time and reduces them to their loss and their
+gradient at once, which only scales with the upstream gradient; nothing of n × n is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from tiss.losses.contrast import contrast, unit
-from tiss.losses.precision import full_precision, without_autocast
+from tiss.losses.upsampling import full_precision, has_triton, without_autocast
 from tiss.models.contract import Fused
+
+CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # of similarities: a core's cache; tens of MB of a GPU
 
 
 def patch_contrast(
@@ -29,7 +35,7 @@ def patch_contrast(
     """
     if fused != "off":
         with without_autocast(tokens):
-            return contrast(tokens, reference, signed, tau)
+            return _contrast(tokens, reference, signed, tau)
     similarity = _cosine(tokens, reference, signed) / tau
     target = torch.arange(similarity.shape[1], device=similarity.device).expand(similarity.shape[:2])
     return F.cross_entropy(similarity.flatten(0, 1), target.flatten())
@@ -80,3 +86,72 @@ def _cosine(tokens: Tensor, reference: Tensor, signed: bool) -> Tensor:
     with without_autocast(tokens):
         cosine = unit(tokens) @ unit(reference).transpose(1, 2)
     return cosine if signed else cosine.abs()
+
+
+def _contrast(tokens: Tensor, reference: Tensor, signed: bool, tau: float) -> Tensor:
+    if tokens.is_cuda and has_triton():
+        from tiss.losses import triton_contrast
+
+        if triton_contrast.fits(tokens, reference):
+            return triton_contrast.contrast(tokens, reference, signed, tau)
+    left = unit(tokens)
+    result: Tensor = _DiagonalCrossEntropy.apply(left if tau == 1 else left / tau, unit(reference), signed)
+    return result
+
+
+def unit(tokens: Tensor) -> Tensor:
+    """Tokens as unit vectors, in float32 at least."""
+    return F.normalize(full_precision(tokens), dim=-1)
+
+
+class _DiagonalCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, signed: bool) -> Tensor:
+        with_left, with_right = ctx.needs_input_grad[:2]
+        to_left = torch.empty_like(left) if with_left else None
+        to_right = torch.zeros_like(right) if with_right else None
+        losses = left.new_empty(left.shape[:2])
+        for images, rows in chunks(left):
+            similarity = left[images, rows] @ right[images].transpose(1, 2)
+            losses[images, rows], gradient = _reduce_rows(
+                similarity, rows.start, signed, with_left or with_right
+            )
+            if to_left is not None:
+                to_left[images, rows] = gradient @ right[images]
+            if to_right is not None:
+                to_right[images].baddbmm_(gradient.transpose(1, 2), left[images, rows])
+        ctx.save_for_backward(to_left, to_right)
+        ctx.scale = 1 / losses.numel()
+        return losses.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        scale = upstream * ctx.scale
+        to_left, to_right = (None if saved is None else saved * scale for saved in ctx.saved_tensors)
+        return to_left, to_right, None
+
+
+def _reduce_rows(similarity: Tensor, first: int, signed: bool, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of row i of images × rows × n against column first + i, and its gradient by the row.
+
+    The similarities are overwritten. Without `with_gradient` the second result means nothing.
+    """
+    log_probability = (similarity if signed else similarity.abs()).log_softmax(2)
+    losses = -log_probability.diagonal(first, dim1=1, dim2=2)
+    if not with_gradient:
+        return losses, similarity
+    gradient = log_probability.exp()
+    gradient.diagonal(first, dim1=1, dim2=2).sub_(1)
+    return losses, gradient if signed else gradient.mul_(similarity.sign_())
+
+
+def chunks(tokens: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Slices of images and of rows of N × n × D tokens whose similarities fit into the budget."""
+    count, patches = tokens.shape[:2]
+    budget = CHUNK_ELEMENTS.get(tokens.device.type, CHUNK_ELEMENTS["cpu"])
+    images = max(1, budget // (patches * patches))
+    rows = patches if images > 1 else max(1, min(patches, budget // patches))
+    for image in range(0, count, images):
+        for row in range(0, patches, rows):
+            yield slice(image, image + images), slice(row, min(row + rows, patches))

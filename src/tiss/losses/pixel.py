@@ -1,15 +1,43 @@
-"""The pixel losses: thin names over the grouped cross-entropy.
+"""The pixel losses, all from one primitive: cross-entropy over grouped classes, with hard or soft targets.
 
-All take logits N × C × h × w at any resolution. `to` says how they become pixels; without it the labels' size
-(or, for distillation, the logits' own) is meant. `old_classes` counts the background.
+A student's channels fall into two ranges, old [0, split) and new [split, total); channels from `total` on
+are unused. Each kind of target knows only one of the ranges, and the other one is background to it. With lse
+the log-sum-exp,
+
+    hard target (a label)      log q(0) = lse(z[:split])            − lse(z[:total])
+    soft target (a teacher)    log q(0) = lse(z[{0} ∪ split:total]) − lse(z[:total])
+    every other channel        log q(c) = z_c − lse(z[:total])
+    loss                       −Σ_c t_c log q(c)
+
+| loss | target | split | total |
+|---|---|---|---|
+| cross-entropy | hard | 1 | C |
+| unbiased cross-entropy | hard | old | C |
+| unbiased distillation | soft | old | C |
+| distillation | soft | old | old |
+
+Logits come at any resolution and are brought to pixels inside, as `Resolution` says. The mean is over all
+pixels: ignored ones add 0 to a hard loss and stay in the denominator. Three backends compute it: `plain` holds
+the logits of every pixel, `chunked` those of a few rows at a time, `triton_pixels` none.
+
+All functions take logits N × C × h × w. `to` says how they become pixels; without it the labels' size (or, for
+distillation, the logits' own) is meant. `old_classes` counts the background.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
-from tiss.losses.grouped import Task, grouped_cross_entropy
+from tiss.data.base import IGNORE
+from tiss.errors import TissError
+from tiss.losses.chunked import Pair, Task, chunked
+from tiss.losses.upsampling import KERNEL_TYPES, full_precision, has_triton, without_autocast
 from tiss.models.contract import Resolution
+
+Backend = Callable[[Task], Pair]  # computes a task: its hard and its soft loss
 
 
 def cross_entropy(
@@ -47,9 +75,7 @@ def unbiased_cross_entropy(
     """
     to = to or Resolution.of(*labels.shape[-2:])
     task = Task(logits, old_classes, logits.shape[1], to, labels=labels, image_weights=image_weights)
-    hard, _ = grouped_cross_entropy(task)
-    assert hard is not None
-    return hard
+    return grouped_cross_entropy(task)[0]
 
 
 def unbiased_distillation(
@@ -86,8 +112,7 @@ def unbiased_losses(
     divide: bool = True,
     *,
     to: Resolution | None = None,
-    image_weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Pair:
     """`unbiased_cross_entropy` and `unbiased_distillation` at once: the fused paths share the student's part.
 
     `old_classes` is the teacher's number of channels. Without `to`, the labels' size is meant for both.
@@ -100,10 +125,8 @@ def unbiased_losses(
     """
     old = teacher_logits.shape[1]
     to = to or Resolution.of(*labels.shape[-2:])
-    task = Task(logits, old, logits.shape[1], to, labels, teacher_logits, image_weights)
+    task = Task(logits, old, logits.shape[1], to, labels, teacher_logits)
     hard, soft = grouped_cross_entropy(task)
-    assert hard is not None
-    assert soft is not None
     return hard, soft / old if divide else soft
 
 
@@ -111,5 +134,62 @@ def _distil(logits: Tensor, teacher: Tensor, total: int, divide: bool, to: Resol
     old = teacher.shape[1]
     to = to or Resolution.of(*logits.shape[-2:])
     _, soft = grouped_cross_entropy(Task(logits, old, total, to, teacher=teacher))
-    assert soft is not None
     return soft / old if divide else soft
+
+
+def grouped_cross_entropy(task: Task) -> Pair:
+    """Hard and soft loss of `task` (0 where not asked for), by the backend that `fused` asks for."""
+    with without_autocast(task.logits):
+        return choose(task)(task)
+
+
+def choose(task: Task) -> Backend:
+    """The backend for `task`: plain where `fused` is off or nothing can be gained."""
+    fused, (height, width), (tall, wide) = task.to.fused, task.logits.shape[-2:], task.to.padded
+    if fused == "off":
+        return plain
+    if task.teacher is not None and task.teacher.shape[-2:] != (height, width):
+        if fused == "on":
+            raise TissError(
+                "on: teacher and student have logits of different size; use auto or off",
+                setting="train.fused",
+            )
+        return plain
+    if fused == "auto" and tall * wide < 4 * height * width:  # nearly full resolution: nothing to save
+        return plain
+    if task.logits.is_cuda and has_triton() and task.logits.dtype in KERNEL_TYPES:
+        from tiss.losses.triton_pixels import fused_cross_entropy
+
+        return fused_cross_entropy
+    return chunked
+
+
+def plain(task: Task) -> Pair:
+    """The definition, with autograd's gradients, holding the logits at full resolution; any precision."""
+    pixels = task.to.upsample(full_precision(task.logits))
+    everything = torch.logsumexp(pixels[:, : task.total], 1)
+    hard = soft = pixels.new_zeros(())
+    if task.labels is not None:
+        each, weights = _plain_hard(task, task.labels, pixels, everything), task.image_weights
+        hard = each.mean() if weights is None else (each.mean((1, 2)) * weights).mean()
+    if task.teacher is not None:
+        soft = _plain_soft(task, task.teacher, pixels, everything).mean()
+    return hard, soft
+
+
+def _plain_hard(task: Task, labels: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
+    labels = labels.long()
+    ignored = labels == IGNORE
+    chosen = pixels.gather(1, labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
+    if task.split > 1:
+        chosen = torch.where(labels < task.split, torch.logsumexp(pixels[:, : task.split], 1), chosen)
+    return (everything - chosen).masked_fill(ignored, 0.0)
+
+
+def _plain_soft(task: Task, teacher: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
+    target = task.to.upsample(full_precision(teacher.detach())).softmax(1)
+    background = pixels[:, 0]
+    if task.total > task.split:
+        background = torch.logaddexp(background, torch.logsumexp(pixels[:, task.split : task.total], 1))
+    others = pixels[:, 1 : task.split] - everything.unsqueeze(1)
+    return -(target[:, 0] * (background - everything) + (target[:, 1:] * others).sum(1))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tiss.losses.precision import full_precision
+from tiss.losses.upsampling import full_precision
 
 SCALES = (1, 2, 4)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
-from tiss.losses.precision import full_precision, without_autocast
+from tiss.losses.upsampling import full_precision, without_autocast
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """PLOP's pseudo-labels: background pixels take the old model's class where it is sure enough.
 
-Sure means: its entropy lies below the median entropy of all background pixels of the training set to which
-it gives that class. The median is exact and needs no list of pixels: a float's 32 bits are counted in two
-passes, first the upper half, then the lower half of those that share the median's upper half. Counts add up
-across processes.
+Sure means that its entropy is below a threshold per class: that of the published code, or the exact median over
+all background pixels of the training set with that class. The exact median needs no list of pixels: a float's 32
+bits are counted in two passes, first the upper half, then the lower half of those that share the median's upper
+half. Counts add up across processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
-from tiss.losses.precision import full_precision
+from tiss.losses.upsampling import full_precision
 from tiss.models.contract import Resolution
 
 FLOOR = 0.001
@@ -29,7 +29,7 @@ def entropy_and_class(
     """The old model's entropy −Σ p log p / log(old), in [0, 1], and its class, both N × H × W.
 
     `logits` N × old × h × w. With `official_classes` (old + new) the entropy is the published one: the mean
-    over channels instead of the sum, divided by log(old) and once more by log(old + new).
+    over channels instead of the sum, divided by log(old) and by log(old + new).
 
     >>> import torch
     >>> entropy, predicted = entropy_and_class(torch.zeros(1, 4, 1, 1))
@@ -50,9 +50,9 @@ def entropy_and_class(
 
 
 class EntropyThresholds:
-    """Accumulates, for each old class, the threshold under which its pseudo-labels are believed.
+    """Accumulates, for each old class, the threshold below which its pseudo-labels are used.
 
-    Go over the training set `passes` times: `add` every batch, sum `counts` over processes, call `finish`.
+    Pass over the training set `passes` times: `add` every batch, sum `counts` over processes, call `finish`.
     Then `values` holds max(median, floor); a class never predicted has the floor. `official` does as the
     published code: 100 bins, and a search for the median that sums the bins' indices instead of their
     contents.

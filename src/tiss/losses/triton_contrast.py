@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tiss.losses.chunks import chunks
+from tiss.losses.patches import chunks
 
 LONGEST_ROW = 8192  # of similarities, or of a token, that one program takes in whole
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
@@ -30,7 +30,7 @@ def fits(tokens: Tensor, reference: Tensor) -> bool:
 
 
 def contrast(tokens: Tensor, reference: Tensor, signed: bool, tau: float) -> Tensor:
-    """As `tiss.losses.contrast.contrast`."""
+    """As `tiss.losses.patch_contrast`."""
     result: Tensor = _Contrast.apply(tokens, reference, signed, tau)
     return result
 

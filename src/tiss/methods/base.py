@@ -1,14 +1,15 @@
 """What a method is: a few verbs around the loop over batches.
 
-    begin     a step starts: grow the head, freeze what must not move
-    prepare   look at the step's pictures once before training, where a method needs that
-    targets   the labels to learn from (pseudo-labels happen here)
+    begin     a step starts: grow the head, freeze what must not change
+    prepare   look at the step's images once before training, where a method needs that
+    targets   the labels to train on (pseudo-labels are made here)
     losses    the weighted terms by name; the engine minimises their sum
     end       a step is over
     state     what must survive until the next step, and a resumed run
 
-A method is one file with a frozen dataclass of settings; `@register_method("name", "summary")` is all it
-takes, and an entry point in the group `tiss.methods` from outside the package.
+The engine calls `begin` exactly once per step; when a run resumes, `load_state` follows it. A method is one file
+with a frozen dataclass of settings. `@register_method("name", "summary")` is all it takes, and an entry point in
+the group `tiss.methods` for a method outside the package.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from torch import Tensor, nn
 from tiss.config import ModelConfig, from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
-from tiss.files import doing
 from tiss.models.build import resolve
 from tiss.models.contract import Need, Output
 from tiss.models.decoder import DECODERS
@@ -46,33 +46,34 @@ class Method:
     """The verbs, with the defaults of plain fine-tuning: no teacher, random new channels."""
 
     name: ClassVar[str]
-    summary: ClassVar[str] = ""
+    summary: ClassVar[str]
+    title: ClassVar[str]  # the display name in tables and figures
     Settings: ClassVar[type] = Settings
-    joint: ClassVar[bool] = False  # learn every class in one step
+    joint: ClassVar[bool] = False  # train on all classes in one step
     initialise: ClassVar[Initialise] = "random"  # new channels: random, or from the background (MiB)
     uses_teacher: ClassVar[bool] = False
-    capturable: ClassVar[bool] = (
-        True  # losses() and targets() never wait for a value: may become a CUDA graph
-    )
-    tuned: ClassVar[Mapping[str, Any]] = {}  # what it wants of the optimiser under --train.recipe tuned
-    families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders that it goes with
-    refusal: ClassVar[str] = "does not go with this encoder"  # why other families are refused
-    head: ClassVar[str | None] = None  # the kind of head it needs, where the decoder's own will not do
+    capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
+    tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"
+    families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders it works with
+    refusal: ClassVar[str] = "does not work with this encoder"  # why other families are refused
+    head: ClassVar[str | None] = None  # the kind of head it needs (None: the decoder's own)
+
+    step: Step  # the current one, set by begin()
 
     def __init__(self, settings: Any, steps: int) -> None:
         self.settings = settings
         self.steps = steps  # of the whole scenario: the paper's weights depend on it
-        self.step: Step | None = None
 
     def check(self, model: SegmentationModel) -> None:
-        """Raises a TissError where this method and the model's architecture do not go together."""
+        """Raises a TissError if this method does not work with the model's architecture."""
         if model.encoder.family not in self.families:
             raise TissError(
-                f"--method {self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}"
+                f"{self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}",
+                setting="method",
             )
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
-        """The features that `losses` wants from the student and from the teacher."""
+        """The features that `losses` reads from the student and from the teacher."""
         return ()
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
@@ -82,10 +83,10 @@ class Method:
             model.grow(step.new_classes, initialise=self.initialise, seed=seed)
 
     def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:
-        """One look at the step's pictures before training; `batches()` gives this process's share of them."""
+        """One look at the step's images before training; `batches()` gives this process's share of them."""
 
     def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
-        """Labels N × H × W to learn from."""
+        """Labels N × H × W to train on."""
         return batch.label
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
@@ -93,36 +94,38 @@ class Method:
         raise TypeError(f"method {self.name!r} must define losses()")
 
     def train_mode(self, model: nn.Module) -> None:
-        """Puts the model into training mode; called whenever that is due, so what is frozen stays so."""
+        """Puts the model into training mode; what is frozen must stay in evaluation mode."""
         model.train()
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
-        """A step is over; one more look at its pictures is possible here."""
+        """A step is over; one more look at its images is possible here."""
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to keep in checkpoints and in the step's folder."""
         return {}
 
     def state_bytes(self, model: SegmentationModel, classes: int) -> int:
-        """How many bytes `state` will have when the step has ended and the model has `classes`, about."""
+        """About how many bytes `state` will have when the step has ended and the model has `classes`."""
         return sum(tensor.nbytes for tensor in self.state().values())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned, in this step or at the end of the step before."""
 
     def base_settings(self) -> dict[str, Any]:
-        """Whatever of the settings changes step 0: runs that agree in it can share their first step."""
+        """The settings that change step 0: runs that agree in them can share their first step."""
         return {}
 
 
 METHODS: Registry[type[Method]] = Registry("method", "methods", ("tiss.methods.*",))
 
 
-def register_method(name: str, summary: str) -> Callable[[type[Method]], type[Method]]:
-    """Class decorator: names a method, and its settings after it."""
+def register_method(
+    name: str, summary: str, title: str | None = None
+) -> Callable[[type[Method]], type[Method]]:
+    """Class decorator: the method's name, one line for `tiss methods`, its name in tables (None: `name`)."""
 
     def add(cls: type[Method]) -> type[Method]:
-        cls.name, cls.summary = name, summary
+        cls.name, cls.summary, cls.title = name, summary, title or name
         cls.Settings = type(cls.Settings.__name__, (cls.Settings,), {"name": name, "__doc__": summary})
         return METHODS.register(name)(cls)
 
@@ -137,19 +140,19 @@ def settings_from(value: Any) -> Any:
         return value
     given = dict(value)
     if "name" not in given:
-        raise TissError("--method needs a name beside its settings, for example --method tiss")
+        raise TissError("needs a name beside its settings, for example tiss", setting="method")
     method = METHODS.get(str(given.pop("name")))
     return from_mapping(method.Settings, given, "method")
 
 
 def build_method(settings: Any, steps: int) -> Method:
-    """The method that `settings` (or a name) belong to, for a scenario of so many steps."""
+    """The method that `settings` (or a name) belong to, for a scenario with this many steps."""
     settings = settings_from(settings)
     return METHODS.get(settings.name)(settings, steps)
 
 
 def check_pair(settings: Any, config: ModelConfig) -> None:
-    """Refuses a method and an architecture that do not go together, before any weight or picture is read."""
+    """Refuses a method and an architecture that do not work together, before any weight or image is read."""
     method = build_method(settings, steps=1)
     architecture = resolve(config, head=method.head)
     encoder = outline(architecture.encoder)
@@ -159,8 +162,7 @@ def check_pair(settings: Any, config: ModelConfig) -> None:
 
 
 def all_sum(tensor: Tensor) -> Tensor:
-    """The sum over all processes (the tensor itself where there is one process)."""
+    """The sum over all processes, in place (the tensor itself where there is one process)."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        with doing("wait"):
-            torch.distributed.all_reduce(tensor)
+        torch.distributed.all_reduce(tensor)
     return tensor

@@ -10,7 +10,7 @@ from tiss.methods.base import Method, register_method
 from tiss.models.contract import Output
 
 
-@register_method("ft", "fine-tuning: plain cross-entropy, new channels random; forgets")
+@register_method("ft", "fine-tuning: plain cross-entropy, new channels random; forgets", title="FT")
 class FineTuning(Method):
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}

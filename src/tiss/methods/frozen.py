@@ -1,4 +1,4 @@
-"""The simple baseline: freeze everything after step 0 and learn one sigmoid for each new class."""
+"""The simple baseline: freeze everything after step 0 and train one sigmoid per new class."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FrozenSettings(Settings):
     )
 
 
-@register_method("frozen", "encoder and old head rows fixed after step 0; one sigmoid a class")
+@register_method("frozen", "encoder and old head rows fixed after step 0; one sigmoid per class")
 class Frozen(Method):
-    """Not in the paper: needed to know whether anything above it earns its cost."""
+    """Not in the paper: it shows what the other methods gain over doing almost nothing."""
 
     Settings = FrozenSettings
     uses_teacher = True
@@ -44,13 +44,13 @@ class Frozen(Method):
 
     def train_mode(self, model: nn.Module) -> None:
         """Batch norm and stochastic depth are frozen with the rest."""
-        model.train(self.step is None or self.step.index == 0)
+        model.train(self.step.index == 0)
 
     def targets(self, batch: Batch, teacher: Output | None) -> Tensor:
         confidence = self.settings.confidence
         if teacher is None or teacher.logits.shape[1] < 2 or confidence >= 1:  # no sigmoid is over 1
             return batch.label
-        # in the background's place stands a logit that only a sure class exceeds: one argmax finds both
+        # the background's logit becomes one that only a sure class exceeds: a single argmax finds both
         logits = teacher.logits.float()
         least = math.log(confidence / (1 - confidence)) if confidence > 0 else LOW
         sure = torch.full_like(logits[:, :1], least)

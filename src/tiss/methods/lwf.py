@@ -20,7 +20,7 @@ class LwFSettings(Settings):
     distillation: float = setting(100.0, "weight of the distillation of the old channels")
 
 
-@register_method("lwf", "learning without forgetting: cross-entropy + 100 · distillation")
+@register_method("lwf", "learning without forgetting: cross-entropy + 100 · distillation", title="LwF")
 class LwF(Method):
     Settings = LwFSettings
     uses_teacher = True
@@ -38,7 +38,7 @@ class ILTSettings(LwFSettings):
     features: float = setting(100.0, "weight of the mean-squared error of the encoder's output")
 
 
-@register_method("ilt", "LwF + 100 · mean-squared error of the encoder's output")
+@register_method("ilt", "LwF + 100 · mean-squared error of the encoder's output", title="ILT")
 class ILT(LwF):
     Settings = ILTSettings
 

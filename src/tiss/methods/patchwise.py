@@ -28,36 +28,36 @@ class TISSSettings(MiBSettings):
         "always", "steps with L_ct: all of them, only step 0, or only the later ones"
     )
     ct_block: int | None = setting(
-        None, "block, counted from 0, that L_ct sets against the last (None: the first one)"
+        None, "block, counted from 0, that L_ct compares with the last one (None: the first one)"
     )
     cd_block: int | None = setting(
         None, "block, counted from 0, at which L_cd compares old and new model (None: the last one)"
     )
 
 
-@register_method("tiss", "MiB + .1 · L_cd + .1 · L_ct: the paper's method")
+@register_method("tiss", "MiB + .1 · L_cd + .1 · L_ct: the paper's method", title="TISS")
 class TISS(MiB):
     """Eq. 12 and 13 on top of MiB; at step 0 cross-entropy and L_ct."""
 
     Settings = TISSSettings
     families = ("vit", "hierarchical")
-    refusal = "contrasts patch tokens, which only transformers have (take --method mib or another encoder)"
+    refusal = "contrasts patch tokens, which only transformers have (take mib or another encoder)"
 
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
         first, last = contrast_blocks(model)
-        for flag, end in (("ct_block", last - 1), ("cd_block", last)):
-            block = getattr(self.settings, flag)
+        for name, end in (("ct_block", last - 1), ("cd_block", last)):
+            block = getattr(self.settings, name)
             if block is not None and not first <= block <= end:
                 raise TissError(
-                    f"--method.{flag} {block}: with {model.encoder.name} it takes {first} to {end}"
+                    f"{block}: with {model.encoder.name} it takes {first} to {end}", setting=f"method.{name}"
                 )
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
-        """What L_ct sets against the last block, the last block, and where L_cd compares."""
+        """The block that L_ct compares with the last one, the last one, and the block of L_cd."""
         first, last = contrast_blocks(model)
-        chosen = self.settings.ct_block, self.settings.cd_block
-        return first if chosen[0] is None else chosen[0], last, last if chosen[1] is None else chosen[1]
+        ct, cd = self.settings.ct_block, self.settings.cd_block
+        return first if ct is None else ct, last, last if cd is None else cd
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
@@ -81,9 +81,9 @@ class TISS(MiB):
 
 def contrast_blocks(model: SegmentationModel) -> tuple[int, int]:
     """The encoder's first and last block with tokens of the same shape."""
-    assert model.encoder.contrast_blocks is not None, "check() comes first"
-    first, last = model.encoder.contrast_blocks
-    return first, last
+    if model.encoder.contrast_blocks is None:
+        raise TissError(f"{TISS.refusal}: {model.encoder.name} has none", setting="method")
+    return model.encoder.contrast_blocks
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class OnlyDistilledSettings(TISSSettings):
     ct: float = setting(0.0, "weight of the contrast between last and first layer (L_ct)")
 
 
-@register_method("mib+cd", "MiB + .1 · L_cd")
+@register_method("mib+cd", "MiB + .1 · L_cd", title="MiB+cd")
 class OnlyDistilled(TISS):
     Settings = OnlyDistilledSettings
 
@@ -101,6 +101,6 @@ class OnlyContrastSettings(TISSSettings):
     cd: float = setting(0.0, "weight of the contrast with the old model's last layer (L_cd)")
 
 
-@register_method("mib+ct", "MiB + .1 · L_ct")
+@register_method("mib+ct", "MiB + .1 · L_ct", title="MiB+ct")
 class OnlyContrast(TISS):
     Settings = OnlyContrastSettings

@@ -1,4 +1,4 @@
-"""SDR: features gather around their class's prototype, classes keep apart, features grow sparse."""
+"""SDR: features gather around their class's prototype, classes keep apart, features become sparse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.config import setting
-from tiss.data.base import IGNORE, Batch
+from tiss.data.base import BACKGROUND, IGNORE, Batch
 from tiss.losses import (
     Prototypes,
     class_sums,
@@ -20,6 +20,7 @@ from tiss.losses import (
     prototype_labels,
     prototype_matching,
     prototype_repulsion,
+    unbiased_losses,
 )
 from tiss.methods.base import Method, all_sum, register_method
 from tiss.methods.lwf import LwF, LwFSettings
@@ -35,28 +36,36 @@ class PrototypeSettings:
     attraction: float = setting(0.001, "weight that pulls features to their class's prototype")
     repulsion: float = setting(0.001, "weight that keeps the classes' mean features apart")
     sparsity: float = setting(0.001, "weight of the sparsity of the features")
+    official: bool = setting(
+        True,
+        "as the published code: unbiased losses, attraction and repulsion from step 1 on, no prototype of the "
+        "background (false: plain losses, all terms at every step, every class)",
+    )
 
 
 class WithPrototypes(Method):
-    """Adds SDR's four terms on the encoder's output to whatever losses a method has.
+    """Adds SDR's four terms on the encoder's output to the losses of another method.
 
     A batch is compared with the prototypes of all batches before it and joins them afterwards. Prototypes are
-    the mean over all processes; the terms themselves look at each process's own images.
+    the mean over all processes; the terms themselves look at each process's own images. As in the published code
+    (`official`), attraction and repulsion start at step 1, and background features join no prototype in the
+    overlapped setup or after step 0, since old and future classes hide among them.
     """
 
     uses_teacher = True
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
-        self.prototypes: Prototypes | None = None
+        self.prototypes = Prototypes.empty(0, 0)
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return (-1,)
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
-        old = None if step.index == 0 else self.prototypes
-        self.prototypes = widen(old, step.seen, model.encoder.channels)
+        channels, device = model.encoder.channels, next(model.parameters()).device
+        known = self.prototypes if step.index > 0 else Prototypes.empty(0, channels)
+        self.prototypes = widen(known, step.seen, channels, device)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
@@ -67,27 +76,25 @@ class WithPrototypes(Method):
         return terms
 
     def _prototype_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        assert self.prototypes is not None, "begin() comes first"
-        assert self.step is not None
-        weights, classes = self.settings, self.step.seen
-        self.prototypes = settle(self.prototypes, features.device)
+        weights, step = self.settings, self.step
         known = Prototypes(self.prototypes.mean.float(), self.prototypes.count)
-        terms = {
-            "attraction": weights.attraction * prototype_attraction(features, labels, known),
-            "repulsion": weights.repulsion * prototype_repulsion(features, labels, classes),
-            "sparsity": weights.sparsity * feature_sparsity(features, labels, classes),
-        }
-        if self.step.index > 0:
-            terms["matching"] = weights.matching * prototype_matching(features, labels, known, self.step.old)
+        terms = {}
+        if step.index > 0 or not weights.official:
+            terms["attraction"] = weights.attraction * prototype_attraction(features, labels, known)
+            terms["repulsion"] = weights.repulsion * prototype_repulsion(features, labels, step.seen)
+        terms["sparsity"] = weights.sparsity * feature_sparsity(features, labels, step.seen)
+        if step.index > 0:
+            terms["matching"] = weights.matching * prototype_matching(features, labels, known, step.old)
         return terms
 
     @torch.no_grad()
     def _update(self, features: Tensor, labels: Tensor) -> None:
-        """The running means after this batch, all processes' images counted.
+        """The running means after this batch, over the images of all processes.
 
-        In place: a captured CUDA graph goes on with the same tensors.
+        In place: a captured CUDA graph keeps using the same tensors.
         """
-        assert self.prototypes is not None
+        if self.settings.official and (self.step.setup == "overlapped" or self.step.index > 0):
+            labels = labels.masked_fill(labels == BACKGROUND, IGNORE)
         sums, counts = class_sums(features, labels, len(self.prototypes.count))
         both = all_sum(torch.cat([sums, counts.unsqueeze(1)], dim=1).to(self.prototypes.mean))  # K × (D + 1)
         updated = self.prototypes.update(both[:, :-1], both[:, -1])
@@ -95,16 +102,17 @@ class WithPrototypes(Method):
         self.prototypes.count.copy_(updated.count)
 
     def state(self) -> dict[str, Tensor]:
-        if self.prototypes is None:
-            return {}
         return {"prototypes": self.prototypes.mean, "prototype_counts": self.prototypes.count}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        if "prototypes" in state:
-            self.prototypes = Prototypes(state["prototypes"], state["prototype_counts"])
+        if state:
+            known, own = Prototypes(state["prototypes"], state["prototype_counts"]), self.prototypes
+            rows = max(len(known.count), len(own.count))
+            self.prototypes = widen(known, rows, known.mean.shape[1], own.mean.device)
 
     def base_settings(self) -> dict[str, Any]:
-        return {key: getattr(self.settings, key) for key in ("attraction", "repulsion", "sparsity")}
+        names = ["sparsity", "official", *(() if self.settings.official else ("attraction", "repulsion"))]
+        return {name: getattr(self.settings, name) for name in names}
 
 
 def feature_labels(labels: Tensor, output: Output, teacher: Output | None) -> Tensor:
@@ -116,19 +124,27 @@ def feature_labels(labels: Tensor, output: Output, teacher: Output | None) -> Te
     return prototype_labels(padded, (rows, columns), None if teacher is None else teacher.logits)
 
 
-def widen(known: Prototypes | None, classes: int, channels: int) -> Prototypes:
-    """`known` with empty rows up to `classes`."""
-    fresh = Prototypes.empty(classes, channels)
-    if known is not None:
-        fresh = settle(fresh, known.mean.device)
-        fresh.mean[: len(known.count)], fresh.count[: len(known.count)] = known.mean, known.count
-    return fresh
+def widen(known: Prototypes, classes: int, channels: int, device: torch.device) -> Prototypes:
+    """`known` on `device`, with empty rows up to `classes`.
 
-
-def settle(prototypes: Prototypes, device: torch.device) -> Prototypes:
-    """On `device`, in float64 where it has that: counts pass 2^24, where float32 stops counting."""
+    In float64 where the device has it: counts pass 2^24, where float32 stops counting.
+    """
     precision = torch.float32 if device.type == "mps" else torch.float64
-    return Prototypes(prototypes.mean.to(device, precision), prototypes.count.to(device, precision))
+    mean = torch.zeros(classes, channels, dtype=precision, device=device)
+    count = torch.zeros(classes, dtype=precision, device=device)
+    if len(known.count):
+        mean[: len(known.count)], count[: len(known.count)] = known.mean, known.count
+    return Prototypes(mean, count)
+
+
+class OfficialLwF(LwF):
+    """LwF with MiB's unbiased losses, as the published SDR has it, or plain ones."""
+
+    def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
+        if teacher is None or not self.settings.official:
+            return super().losses(batch, output, teacher)
+        hard, distilled = unbiased_losses(output.logits, batch.label, teacher.logits, to=output.resolution)
+        return {"cross_entropy": hard, "distillation": self.settings.distillation * distilled}
 
 
 @dataclass(frozen=True)
@@ -136,8 +152,10 @@ class SDRSettings(PrototypeSettings, LwFSettings):
     pass
 
 
-@register_method("sdr", "LwF + prototype matching, attraction, repulsion and sparsity of features")
-class SDR(WithPrototypes, LwF):
+@register_method(
+    "sdr", "unbiased losses + prototype matching, attraction, repulsion and sparsity of features", title="SDR"
+)
+class SDR(WithPrototypes, OfficialLwF):
     """Our reading of its formulas: the published code reshapes wrongly for batches of more than one image."""
 
     Settings = SDRSettings
@@ -148,6 +166,6 @@ class SDRMiBSettings(PrototypeSettings, MiBSettings):
     pass
 
 
-@register_method("sdr+mib", "MiB + SDR's four terms")
+@register_method("sdr+mib", "MiB + SDR's four terms", title="SDR+MiB")
 class SDRWithMiB(WithPrototypes, MiB):
     Settings = SDRMiBSettings

@@ -18,7 +18,6 @@ from tiss.models.folder import from_pretrained, save_model, write_model
 from tiss.models.head import HEADS, Head
 from tiss.models.model import Architecture, SegmentationModel, choose_labels
 from tiss.models.pretrained import load_pretrained
-from tiss.models.syncbn import convert_sync_batch_norm, has_batch_norm
 
 __all__ = [
     "DECODERS",
@@ -39,11 +38,9 @@ __all__ = [
     "Tuned",
     "build_model",
     "choose_labels",
-    "convert_sync_batch_norm",
     "describe_encoder",
     "encoder_defaults",
     "from_pretrained",
-    "has_batch_norm",
     "list_encoders",
     "load_pretrained",
     "resolve",

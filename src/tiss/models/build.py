@@ -27,11 +27,9 @@ def build_model(
 ) -> SegmentationModel:
     """A model for `classes` (the background's name first), pretrained where the configuration says so.
 
-    `crop` is the side for which positions are laid out unless the configuration has its own; `head` another
-    head than the decoder's. The same `seed` gives the same weights whatever was drawn before.
+    `crop` is the side that position embeddings are made for, unless the configuration has one; `head` replaces the
+    decoder's default head. The same `seed` always gives the same weights.
     """
-    if config.encoder is None:
-        raise TissError("--model.encoder is needed: `tiss encoders` lists the names")
     architecture = resolve(config, crop, head)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model") >> 1)
@@ -44,7 +42,8 @@ def build_model(
 
 def resolve(config: ModelConfig, crop: int | None = None, head: str | None = None) -> Architecture:
     """Fills in what the configuration leaves to the encoder and the decoder; builds nothing large."""
-    assert config.encoder is not None
+    if config.encoder is None:
+        raise TissError("is needed: `tiss encoders` lists the names", setting="model.encoder")
     encoder = outline(config.encoder)
     with torch.device("meta"):
         decoder_name = config.decoder or encoder.default_decoder
@@ -81,7 +80,7 @@ class EncoderInfo:
 
 
 def describe_encoder(name: str) -> EncoderInfo:
-    """What there is to know about an encoder, without memory for its weights."""
+    """An encoder's properties, without memory for its weights."""
     encoder = outline(name)
     return EncoderInfo(
         name,

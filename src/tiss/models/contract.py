@@ -1,7 +1,7 @@
-"""The output contract: what every model gives, whatever its encoder.
+"""The output contract: what every model returns.
 
-`logits` stay at the decoder's own resolution; only losses (inside) and prediction bring them to pixels, the
-way that `Resolution` says: bilinear (align_corners=False) to the padded size, then cropped to the input's.
+`logits` stay at the decoder's own resolution. Only losses (inside) and prediction bring them to pixels, as
+`Resolution` says: bilinear (align_corners=False) to the padded size, then cropped to the input's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Output:
     """What a model's forward pass returns."""
 
     logits: Tensor  # N × C × h × w, at the decoder's resolution
-    features: tuple[Tensor, ...]  # N × D × h × w, one map for each need that was asked for, in that order
+    features: tuple[Tensor, ...]  # N × D × h × w, one map per need that was asked for, in that order
     resolution: Resolution
 
     def pixels(self) -> Tensor:

@@ -1,6 +1,6 @@
 """What an encoder is: the first of a model's three slots, and the registry of them.
 
-An encoder takes normalised pictures whose sides are multiples of its stride and gives the maps that a decoder
+An encoder takes normalised images whose sides are multiples of its stride and returns the maps that a decoder
 reads (its pyramid) and the features that a method asked for. Everything that a method, a recipe or a decoder
 must know about it is an attribute, so that a pair that makes no sense is refused before anything is loaded.
 """
@@ -22,6 +22,7 @@ from tiss.registry import Registry
 
 Family = Literal["vit", "hierarchical", "cnn"]
 Colours = tuple[float, float, float]
+Maps = tuple[Tensor, ...]
 
 IMAGENET_MEAN: Colours = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colours = (0.229, 0.224, 0.225)
@@ -30,7 +31,7 @@ HALF: Colours = (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class Tuned:
-    """Optimiser settings that fine-tune an encoder without destroying it (`--train.recipe tuned`)."""
+    """Optimizer settings that fine-tune an encoder without destroying it (the recipe "tuned")."""
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: float = 1e-2  # of decoder and head, at step 0
@@ -46,14 +47,14 @@ class Level:
     """One map of the pyramid that a decoder reads."""
 
     channels: int
-    stride: int  # input pixels for each of the map's
+    stride: int  # input pixels per pixel of the map
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """What a user may set of any encoder when it is built."""
+    """What a user may set when any encoder is built."""
 
-    image_size: int | None = None  # side for which positions are laid out (None: the encoder's own)
+    image_size: int | None = None  # the side that position embeddings are made for (None: the encoder's own)
     drop_path: float = 0.0
 
 
@@ -73,9 +74,7 @@ class Encoder(nn.Module):
     mean: Colours = IMAGENET_MEAN  # of RGB in 0..1
     std: Colours = IMAGENET_STD
     named_needs: tuple[str, ...] = ()  # further features that can be asked for by name
-    contrast_blocks: (
-        tuple[int, int] | None
-    )  # first and last block of L_ct, equal in shape; None: no patch tokens
+    contrast_blocks: tuple[int, int] | None  # first and last block of L_ct, equal in shape; None: no tokens
     pod_needs: tuple[Need, ...]  # the maps of local POD, without the logits
     default_decoder: str = "linear"
     decoder_channels: int = 256  # width of a decoder that has one of its own
@@ -84,9 +83,7 @@ class Encoder(nn.Module):
     default_image_size: int = 512
     checkpointing: bool = False  # recompute each block in the backward pass
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         """Normalised N × 3 × H × W to (pyramid, features), all N × D × h × w, features ordered as `needs`.
 
         The last block's feature is what the decoder reads, after a final norm where there is one.
@@ -97,27 +94,18 @@ class Encoder(nn.Module):
         """`needs` with negative indices counted from the end; one that does not exist is an error."""
         resolved: list[Need] = []
         for need in needs:
-            if isinstance(need, str):
-                if need not in self.named_needs:
-                    raise TissError(
-                        f"encoder {self.name} has no feature {need!r}: it has {self.feature_names()}"
-                    )
+            if need in self.named_needs:
                 resolved.append(need)
-            elif -self.depth <= need < self.depth:
+            elif isinstance(need, int) and -self.depth <= need < self.depth:
                 resolved.append(need % self.depth)
             else:
-                raise TissError(f"encoder {self.name} has no block {need}: it has {self.feature_names()}")
+                known = ", ".join([f"blocks 0 to {self.depth - 1}", *self.named_needs])
+                raise TissError(f"encoder {self.name} has no feature {need!r}: it has {known}")
         return tuple(resolved)
-
-    def feature_names(self) -> str:
-        return ", ".join([f"blocks 0 to {self.depth - 1}", *self.named_needs])
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """A published checkpoint's tensors under this encoder's names; override where they differ."""
         return tensors
-
-    def lay_out(self, height: int, width: int) -> None:
-        """Makes ready for pictures of one size for good, e.g. before an export; most have nothing to do."""
 
     def run_block(self, block: nn.Module, *inputs: Tensor) -> Tensor:
         """Runs one block, recomputed in the backward pass where checkpointing is on."""
@@ -131,7 +119,7 @@ EncoderFactory = Callable[[EncoderOptions], Encoder]
 ENCODERS: Registry[EncoderFactory] = Registry(
     "encoder",
     "encoders",
-    ("tiss.models.vit", "tiss.models.resnet", "tiss.models.mit", "tiss.models.swin"),
+    ("tiss.models.vit", "tiss.models.resnet", "tiss.models.mit", "tiss.models.timm_encoder"),
 )
 
 
@@ -147,7 +135,7 @@ def make_encoder(name: str, options: EncoderOptions) -> Encoder:
 
 @dataclass(frozen=True)
 class EncoderDefaults:
-    """What an encoder answers where the configuration says nothing."""
+    """What an encoder chooses where the configuration leaves a setting open."""
 
     family: Family
     decoder: str
@@ -163,8 +151,8 @@ def encoder_defaults(name: str) -> EncoderDefaults:
     )
 
 
-@lru_cache(maxsize=8)  # a run asks several times, and laying out a large encoder takes a second
+@lru_cache(maxsize=8)  # a run asks several times, and a large encoder takes a second
 def outline(name: str) -> Encoder:
-    """The encoder called `name` with shapes only: nothing is allocated, nothing can be computed. To be read."""
+    """The encoder called `name` with shapes only, to be read: nothing is allocated or can be computed."""
     with torch.device("meta"):
         return make_encoder(name, EncoderOptions())

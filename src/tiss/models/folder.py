@@ -1,7 +1,7 @@
 """Model folders: everything needed to use a model again, in files that run no code.
 
-`config.json` names the architecture and the classes, `model.safetensors` holds the weights, `README.md` is
-the card. The folder of a step may hold more (scores, a method's state); this module leaves that alone.
+`config.json` names the architecture and the classes, `model.safetensors` holds the weights, `README.md` is the
+model card. The folder of a step may hold more (scores, a method's state), which this module does not touch.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tiss.files import (
     write_text,
 )
 from tiss.models.build import from_architecture
-from tiss.models.hub import fetch, looks_like_hub_name
 from tiss.models.model import Architecture, SegmentationModel
+from tiss.models.pretrained import fetch, looks_like_hub_name
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any] | None = None) -> None:
-    """Writes a complete model folder, whole or not at all (an empty folder is just filled)."""
+    """Writes a complete model folder, whole or not at all (an existing folder without a model is filled)."""
     if folder.is_dir() and not (folder / CONFIG).exists():
         write_model(model, folder, record)
         return
@@ -44,7 +44,7 @@ def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any]
 
 
 def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any] | None = None) -> None:
-    """Writes the three files into a folder that is there already, such as a step's while it is made."""
+    """Writes the three files into an existing folder, such as that of a step being stored."""
     write_tensors(folder / WEIGHTS, model.state_dict(), {"format": "pt"})
     config = {
         "format": FORMAT,
@@ -64,17 +64,20 @@ def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any
 def from_pretrained(source: str | Path, *, allow_download: bool = True) -> SegmentationModel:
     """The model of a folder, or of the hub; shapes are checked before any weight is read."""
     folder = find_folder(source, allow_download)
-    config = read_json(folder / CONFIG)
-    architecture, classes, groups, rule, record = read_config(config, folder / CONFIG)
+    architecture, config = read_config(folder / CONFIG)
+    what = (architecture, config["classes"], config["groups"], config["rule"])
     with torch.device("meta"):  # costs no memory, whatever the file claims
-        expected = from_architecture(architecture, classes, groups, rule).state_dict()
+        expected = from_architecture(*what).state_dict()
     shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in expected.items()}
     tensors = read_tensors(folder / WEIGHTS, shapes)
-    check_hash(config, folder)
-    with torch.random.fork_rng(devices=[]):  # weights drawn only to be replaced shall move no run's chance
-        model = from_architecture(architecture, classes, groups, rule)
+    if config.get("sha256", digest := file_hash(folder / WEIGHTS)) != digest:
+        raise TissError(
+            f"{folder / WEIGHTS}: altered since it was saved (its SHA-256 is not config.json's): copy it again"
+        )
+    with torch.random.fork_rng(devices=[]):  # drawing weights that are replaced must not change a run
+        model = from_architecture(*what)
     model.load_state_dict(tensors)
-    model.record = record
+    model.record = config["record"]
     return model.eval()
 
 
@@ -87,34 +90,29 @@ def file_hash(path: Path) -> str:
         return digest.hexdigest()
 
 
-def check_hash(config: Mapping[str, Any], folder: Path) -> None:
-    """Refuses weights that are not those that config.json was written with (older folders do not say)."""
-    if "sha256" in config and config["sha256"] != file_hash(folder / WEIGHTS):
-        raise TissError(
-            f"{folder / WEIGHTS}: altered since it was saved (its SHA-256 is not config.json's): copy it anew"
-        )
+CHECKS = (
+    ("classes", lambda value: is_list_of(str, value), "a list of names"),
+    ("groups", lambda value: is_list_of(list, value), "a list of lists of channels"),
+    ("rule", lambda value: value in ("softmax", "sigmoid"), "softmax or sigmoid"),
+    ("record", lambda value: isinstance(value, dict), "a table"),
+)
 
 
-def read_config(
-    config: Any, path: Path
-) -> tuple[Architecture, list[str], list[list[int]], Any, dict[str, Any]]:
-    """The parts of config.json, each of the type it must have."""
+def is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def read_config(path: Path) -> tuple[Architecture, dict[str, Any]]:
+    """The architecture in config.json and the whole table, each part checked for its type."""
+    config = read_json(path)
     if not isinstance(config, dict) or config.get("model_type") != "tiss":
         raise TissError(f"{path}: not a model folder of tiss (model_type is not 'tiss')")
     if config.get("format") != FORMAT:
-        raise TissError(
-            f"{path}: format {config.get('format')!r} is unknown here: this version reads {FORMAT}"
-        )
-    classes, groups, rule = config.get("classes"), config.get("groups"), config.get("rule")
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise TissError(f"{path}: 'classes' must be a list of names")
-    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise TissError(f"{path}: 'groups' must be a list of lists of channels")
-    if rule not in ("softmax", "sigmoid"):
-        raise TissError(f"{path}: 'rule' must be softmax or sigmoid, not {rule!r}")
-    record = config.get("record", {})
-    if not isinstance(record, dict):
-        raise TissError(f"{path}: 'record' must be a table")
+        raise TissError(f"{path}: format {config.get('format')!r} is unknown; this version reads {FORMAT}")
+    config.setdefault("record", {})
+    for key, fits, wanted in CHECKS:
+        if not fits(config.get(key)):
+            raise TissError(f"{path}: {key!r} must be {wanted}")
     try:
         architecture = from_mapping(Architecture, config.get("architecture", {}), "architecture")
     except TypeError as error:
@@ -123,11 +121,11 @@ def read_config(
         raise TissError(f"{path}: {error}") from error
     if not 1 <= architecture.image_size <= 1 << 20:
         raise TissError(f"{path}: 'image_size' must be a number of pixels, not {architecture.image_size}")
-    return architecture, classes, groups, rule, record
+    return architecture, config
 
 
 def find_folder(source: str | Path, allow_download: bool) -> Path:
-    """A local folder as it is; else the hub's repository of that name, fetched into the hub's cache."""
+    """A local folder as it is; otherwise the hub's repository of that name, downloaded into the hub's cache."""
     folder = Path(source)
     if folder.is_dir():
         return folder
@@ -139,7 +137,7 @@ def find_folder(source: str | Path, allow_download: bool) -> Path:
 
 
 def card(model: SegmentationModel) -> str:
-    """The model card: what a reader of the folder wants to know first."""
+    """The model card."""
     architecture = model.architecture
     steps = "\n".join(
         f"| {step} | {', '.join(model.classes[channel] for channel in group)} |"

@@ -1,7 +1,7 @@
-"""Heads: the last slot, one logit for each class, growing by one group of classes a step.
+"""Heads: the last slot, one logit per class, growing by one group of classes per step.
 
-The rows of each step are parameters of their own, so that those of earlier steps can be frozen exactly,
-weight decay included; the forward pass joins them.
+The rows of each step are separate parameters, so that those of earlier steps can be frozen exactly, weight decay
+included; the forward pass concatenates them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Head(nn.Module):
 
     @property
     def classes(self) -> int:
-        """How many logits there are, the background's among them."""
+        """The number of logits, the background's included."""
         return sum(len(bias) for bias in self.biases)
 
     def joined(self) -> tuple[Tensor, Tensor]:
@@ -39,7 +39,7 @@ class Head(nn.Module):
         return torch.cat(list(self.rows)), torch.cat(list(self.biases))
 
     def group_parameters(self, group: int) -> list[nn.Parameter]:
-        """The parameters that belong to one step's classes alone (group 0 holds the background too)."""
+        """The parameters of one step's classes (group 0 includes the background)."""
         return [parameters[group] for parameters in self.growing()]
 
     def growing(self) -> list[nn.ParameterList]:
@@ -51,26 +51,22 @@ class Head(nn.Module):
         """Adds `new` rows.
 
         "background": w_new = w_b, β_new = β_b − log(new + 1), and β_b gets the same value. Then the
-        background and the new classes together have the probability that the background had, and no other
-        class's moves.
-        "random": new rows as at the start, biases 0, the background as it was.
+        background and the new classes together have the probability that the background had, and that of no
+        other class changes.
+        "random": new rows as at the start, biases 0, the background unchanged.
         """
         if initialise == "background":
             for biases in self.split_biases():
                 biases[0][0] -= math.log(new + 1)
-            added = [
-                parameters[0][:1].expand(new, *parameters[0].shape[1:]).clone()
-                for parameters in self.growing()
-            ]
+            added = [p[0][:1].expand(new, *p[0].shape[1:]).clone() for p in self.growing()]
         else:
-            row = self.rows[0]
-            random = 0.02 * torch.randn(new, row.shape[1], generator=generator)
-            added = [random.to(row), *(p[0].new_zeros(new) for p in self.growing()[1:])]
+            random = 0.02 * torch.randn(new, self.channels, generator=generator)
+            added = [random.to(self.rows[0]), *(p[0].new_zeros(new) for p in self.growing()[1:])]
         for parameters, values in zip(self.growing(), added, strict=True):
             parameters.append(nn.Parameter(values))
 
     def split_biases(self) -> list[nn.ParameterList]:
-        """The lists whose entry for the background is shared out among it and the new classes."""
+        """The lists whose entry for the background is divided among it and the new classes."""
         return [self.biases]
 
 

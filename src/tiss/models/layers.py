@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training, leaves the residual branch of a sample out with probability `rate`."""
+    """Stochastic depth: in training, drops the residual branch of a sample with probability `rate`."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class DropPath(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """One learned factor for each channel of a residual branch."""
+    """One learned factor per channel of a residual branch."""
 
     def __init__(self, channels: int, initial: float) -> None:
         super().__init__()

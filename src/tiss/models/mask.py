@@ -1,10 +1,10 @@
 """Segmenter's mask transformer: class tokens read the patches, and each class's mask is a product with them.
 
 Growing it exactly takes two corrections. A class token is also a key in attention: copies of the background's
-would draw its share of attention several times over. So each class has a bias on its key's score, and it is
-shared out like the logit's: w_new = w_b, bias_new = bias_b − log(new + 1), the background's the same. Then
-the copies together draw what the background drew, every token stays where it was, and the logits' biases do
-the rest. Segmenter's norm over the classes would undo this; a learned scale on the cosine takes its place.
+would get its share of attention several times. So each class has a bias on its key's score, which is divided
+like the logit's: w_new = w_b, bias_new = bias_b − log(new + 1), and the same for the background. Then the copies
+together get the attention that the background had, every token keeps its value, and the logits' biases do the
+rest. Segmenter's norm over the classes would undo this; a learned scale on the cosine takes its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class MaskDecoder(Decoder):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         if encoder.family != "vit":
-            raise TissError(f"--model.decoder mask needs a plain vision transformer, not {encoder.name}")
+            raise TissError(
+                f"mask needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
+            )
         self.channels, self.stride = encoder.channels, encoder.stride
         self.project = nn.Conv2d(encoder.channels, self.channels, 1)
         nn.init.trunc_normal_(self.project.weight, std=0.02)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.models.contract import Need
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Tuned
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Tuned
 from tiss.models.layers import DropPath, as_map, initialise_transformer
 
 FINE_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
@@ -53,17 +54,12 @@ class MixTransformer(Encoder):
         self.stages = nn.ModuleList()
         for stage, width in enumerate(settings.widths):
             before = settings.widths[stage - 1] if stage else 3
-            stage_rates = rates[ends[stage] + 1 - settings.depths[stage] : ends[stage] + 1]
-            self.stages.append(
-                Stage(
-                    before, width, settings.heads[stage], settings.reductions[stage], stage_rates, stage == 0
-                )
-            )
+            own = rates[ends[stage] + 1 - settings.depths[stage] : ends[stage] + 1]
+            heads, reduction = settings.heads[stage], settings.reductions[stage]
+            self.stages.append(Stage(before, width, heads, reduction, own, stage == 0))
         self.apply(initialise_transformer)
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         found: dict[Need, Tensor] = {}
         pyramid: list[Tensor] = []
@@ -82,12 +78,12 @@ class MixTransformer(Encoder):
         return tuple(pyramid), tuple(found[need] for need in wanted)
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Older transformers had other names; the hub's files still do."""
+        """The names of older transformers, which the hub's files still have, as the current ones."""
         return {to_current_name(name): tensor for name, tensor in tensors.items()}
 
 
 class Stage(nn.Module):
-    """The parts of one stage; the encoder runs them, so that every block's output can be handed out."""
+    """The parts of one stage; the encoder runs them, so that every block's output can be returned."""
 
     def __init__(
         self, before: int, width: int, heads: int, reduction: int, rates: list[float], first: bool
@@ -152,7 +148,7 @@ class ReducedAttention(nn.Module):
 
 
 class SpatialReduction(nn.Module):
-    """Tokens of a map to those of a smaller one, by a convolution without overlap, and a norm."""
+    """Tokens of a map to those of a smaller one: a convolution without overlap, then a norm."""
 
     def __init__(self, width: int, reduction: int) -> None:
         super().__init__()
@@ -165,7 +161,7 @@ class SpatialReduction(nn.Module):
 
 
 class MixMlp(nn.Module):
-    """An MLP whose hidden layer looks around: the depthwise 3×3 convolution stands in for positions."""
+    """An MLP with a depthwise 3×3 convolution inside, which takes the place of position embeddings."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -207,10 +203,7 @@ def to_current_name(name: str) -> str:
 
 def register(name: str, settings: MitSettings) -> None:
     """Makes a mix transformer known by name."""
-
-    @ENCODERS.register(name)
-    def build(options: EncoderOptions) -> Encoder:
-        return MixTransformer(name, settings, options)
+    ENCODERS.register(name)(partial(MixTransformer, name, settings))
 
 
 DEPTHS = ((2, 2, 2, 2), (2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 18, 3), (3, 8, 27, 3), (3, 6, 40, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ Rule = Literal["softmax", "sigmoid"]
 
 @dataclass(frozen=True)
 class Architecture:
-    """What it takes to build a model again: names, and the side for which positions are laid out."""
+    """What it takes to build a model again: names, and the side that position embeddings are made for."""
 
     encoder: str
     decoder: str
@@ -34,13 +34,13 @@ class Architecture:
 
     def __post_init__(self) -> None:
         if self.image_size < 1:
-            raise TissError(f"--model.image_size must be at least 1, not {self.image_size}")
+            raise TissError(f"{self.image_size}: must be at least 1", setting="model.image_size")
         if not 0 <= self.drop_path < 1:
-            raise TissError(f"--model.drop_path must be in [0, 1), not {self.drop_path}")
+            raise TissError(f"{self.drop_path}: must be in [0, 1)", setting="model.drop_path")
 
 
 class Body(nn.Module):
-    """Everything before the head: its shapes never change, so a compiled body stays compiled."""
+    """Everything before the head. Its shapes never change, so a compiled body stays compiled."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class Body(nn.Module):
     std: Tensor
 
     def take_colours(self) -> None:
-        """Takes over mean and deviation from the encoder, after weights that came with their own."""
+        """Copies mean and deviation from the encoder, whose weights may have come with their own."""
         self.mean.copy_(torch.tensor(self.encoder.mean).view(1, 3, 1, 1))
         self.std.copy_(torch.tensor(self.encoder.std).view(1, 3, 1, 1))
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Pictures N × 3 × H × W, uint8 or float in 0..255, to (map, features): N × D × h × w each."""
+        """Images N × 3 × H × W, uint8 or float in 0..255, to (map, features): N × D × h × w each."""
         images = (images.to(self.mean.dtype) / 255 - self.mean) / self.std
         images = F.pad(images, padding(images.shape[-2:], self.encoder.stride))
         pyramid, features = self.encoder(images, tuple(need for need in needs if need != "decoder"))
@@ -68,7 +68,7 @@ class Body(nn.Module):
 
 
 class SegmentationModel(nn.Module):
-    """Encoder, decoder and growing head, with the names of the classes it knows."""
+    """Encoder, decoder and growing head, with the names of its classes."""
 
     def __init__(
         self,
@@ -87,9 +87,10 @@ class SegmentationModel(nn.Module):
         self.groups = [list(group) for group in groups or [range(1, len(classes))]]
         check_groups(self.groups, len(self.classes))
         self.rule: Rule = rule  # how logits become labels
-        self.record: dict[str, Any] = {}  # what a model folder says beyond this: step, parent, evaluation, …
+        self.record: dict[str, Any] = {}  # what else a model folder says: step, parent, evaluation, …
         self.body = Body(encoder, decoder)
-        self.head = self._make_head(architecture.head)
+        sizes = [len(group) + (index == 0) for index, group in enumerate(self.groups)]
+        self.head: Head = HEADS.get(architecture.head)(decoder.channels, sizes)
 
     @property
     def encoder(self) -> Encoder:
@@ -100,7 +101,7 @@ class SegmentationModel(nn.Module):
         return self.body.decoder
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> Output:
-        """Pictures N × 3 × H × W, uint8 or float in 0..255; `needs` names the features to hand out."""
+        """Images N × 3 × H × W, uint8 or float in 0..255; `needs` names the features to return."""
         decoded, features = self.body(images, needs)
         return Output(self.head(decoded), features, self.resolution(images))
 
@@ -121,18 +122,6 @@ class SegmentationModel(nn.Module):
         first = len(self.classes)
         self.classes += names
         self.groups.append(list(range(first, first + len(names))))
-
-    def replace_head(self, name: str) -> None:
-        """Puts a fresh head of another kind in place, e.g. "cosine"; only before the model has grown."""
-        if len(self.groups) > 1:
-            raise TissError(f"the head {name!r} must be chosen at step 0: this model has grown already")
-        old = next(self.head.parameters())
-        self.architecture = replace(self.architecture, head=name)
-        self.head = self._make_head(name).to(old.device, old.dtype)
-
-    def _make_head(self, name: str) -> Head:
-        sizes = [len(group) + (index == 0) for index, group in enumerate(self.groups)]
-        return HEADS.get(name)(self.decoder.channels, sizes)
 
     def predict_labels(self, output: Output) -> Tensor:
         """Channel numbers, N × H × W int64, by the model's rule."""
@@ -174,7 +163,7 @@ def padding(size: Sequence[int], stride: int) -> tuple[int, int, int, int]:
 def check_classes(classes: Sequence[str]) -> None:
     twice = sorted(name for name, times in Counter(classes).items() if times > 1)
     if twice:
-        raise TissError(f"class {twice[0]!r} is named twice: every class needs a name of its own")
+        raise TissError(f"class {twice[0]!r} is named twice: every class needs its own name")
     if not classes:
         raise TissError("a model needs at least the background's class")
 

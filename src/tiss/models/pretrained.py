@@ -1,7 +1,7 @@
-"""Pretrained encoder weights: from a local file, a folder or the hub, strictly.
+"""Pretrained encoder weights from a local file, a folder or the hub, loaded strictly.
 
-A checkpoint may carry a prefix, a classifier or another library's names; each is known and dealt with.
-Whatever is left over, missing or of another shape after that ends in one line that lists it.
+A checkpoint may have a prefix, a classifier or another library's names, which are converted. What is then left
+over, missing or of another shape is listed in one line of error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch import Tensor
 from tiss.errors import TissError
 from tiss.files import read_json, read_tensors
 from tiss.models.encoder import Colours, Encoder
-from tiss.models.hub import fetch, looks_like_hub_name
 
 DEFAULT = "default"  # the weights that the encoder itself names
 PICKLES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
@@ -58,25 +57,23 @@ def find_weights(encoder: Encoder, source: str, allow_pickle: bool) -> Path:
         return choose_file(path, allow_pickle)
     if source in (DEFAULT, "true", "True"):
         if encoder.hub is None:
-            raise TissError(
-                f"--model.pretrained {source}: {encoder.name} has no published weights that are known here"
-            )
+            message = f"{source}: {encoder.name} has no published weights that are known here"
+            raise TissError(message, setting="model.pretrained")
         source = encoder.hub
     if not looks_like_hub_name(source):
-        raise TissError(
-            f"--model.pretrained {source}: no such file or folder, and not a hub name (owner/name)"
-        )
+        message = f"{source}: no such file or folder, and not a hub name (owner/name)"
+        raise TissError(message, setting="model.pretrained")
     names = [name for name in WEIGHTS if allow_pickle or name.endswith(".safetensors")]
     return choose_file(fetch(source, [*names, *CONFIGS]), allow_pickle)
 
 
 def choose_file(folder: Path, allow_pickle: bool) -> Path:
-    """The weights within a folder, safetensors first."""
+    """The weights in a folder, safetensors first."""
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
     listed = ", ".join(WEIGHTS if allow_pickle else WEIGHTS[:1])
-    more = "" if allow_pickle else "; --allow-pickle also looks for .bin and .pth files"
+    more = "" if allow_pickle else "; model.allow_pickle also looks for .bin and .pth files"
     raise TissError(f"{folder}: holds no weights ({listed}){more}")
 
 
@@ -87,10 +84,12 @@ def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
     if path.suffix not in PICKLES:
         raise TissError(f"{path}: unknown kind of weights; give a .safetensors file")
     if not allow_pickle:
-        raise TissError(f"{path}: a pickle can run code: convert it to .safetensors, or pass --allow-pickle")
+        raise TissError(
+            f"{path}: a pickle can run code: convert it to .safetensors, or set model.allow_pickle"
+        )
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a broken or hostile pickle brings up
+    except Exception as error:  # a broken or hostile pickle fails in many ways
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TissError(f"{path}: cannot be read as weights alone: {reason}") from error
     return unwrap(loaded, path)
@@ -111,15 +110,11 @@ def fit_names(encoder: Encoder, tensors: dict[str, Tensor], path: Path) -> dict[
     expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     best: dict[str, Tensor] = {}
     for prefix in PREFIXES:
-        stripped = {
-            name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)
-        }
+        stripped = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
         converted = encoder.convert_pretrained(stripped) if stripped else {}
         if len(expected.keys() & converted.keys()) > len(expected.keys() & best.keys()):
             best = converted
-    best = {
-        name: tensor for name, tensor in best.items() if name in expected or not name.startswith(CLASSIFIERS)
-    }
+    best = {name: t for name, t in best.items() if name in expected or not name.startswith(CLASSIFIERS)}
     for name in expected:  # batch norm counts its batches; not every library writes that down
         if name.endswith("num_batches_tracked") and name not in best:
             best[name] = torch.zeros((), dtype=torch.int64)
@@ -164,3 +159,23 @@ def is_colours(value: Any) -> bool:
     return (
         isinstance(value, list) and len(value) == 3 and all(isinstance(part, (int, float)) for part in value)
     )
+
+
+def looks_like_hub_name(name: str) -> bool:
+    """Whether `name` reads like owner/repository rather than a path."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/")
+
+
+def fetch(name: str, files: list[str]) -> Path:
+    """The repository `name` of the hub as a local folder, with those of `files` that it has."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=files))
+    except (HFValidationError, LocalEntryNotFoundError, OSError) as error:  # HTTP errors are OSErrors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TissError(
+            f"{name}: no such file or folder here, and it could not be fetched from the hub: {reason}; "
+            "without a network, give the path of a file or folder"
+        ) from error

@@ -7,12 +7,13 @@ those of each stage's last bottleneck before its activation: what local POD comp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.models.contract import Need
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Tuned
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Tuned
 from tiss.models.layers import DropPath
 
 
@@ -23,7 +24,7 @@ class ResNetSettings:
     layers: tuple[int, int, int, int]
     width: int = 64
     output_stride: int = 16
-    early_stride: bool = False  # v1: a stage's stride sits in its first 1×1 convolution, not in the 3×3
+    early_stride: bool = False  # v1: a stage's stride is in its first 1×1 convolution, not in the 3×3
     hub: str | None = None
     tuned: Tuned = Tuned("sgd", lr=1e-2, step_lr=1e-3, encoder_lr=0.1)
 
@@ -55,7 +56,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(Encoder):
-    """Stem and four stages; strides that the output stride forbids become dilations."""
+    """Stem and four stages; strides beyond the output stride become dilations."""
 
     family = "cnn"
     contrast_blocks = None
@@ -101,9 +102,7 @@ class ResNet(Encoder):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         maps = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, padding=1)
         found: dict[Need, Tensor] = {}
@@ -123,10 +122,7 @@ class ResNet(Encoder):
 
 def register(name: str, settings: ResNetSettings) -> None:
     """Makes a residual network known by name."""
-
-    @ENCODERS.register(name)
-    def build(options: EncoderOptions) -> Encoder:
-        return ResNet(name, settings, options)
+    ENCODERS.register(name)(partial(ResNet, name, settings))
 
 
 def register_all() -> None:

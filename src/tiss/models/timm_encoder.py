@@ -1,9 +1,9 @@
-"""timm's encoders behind the encoder contract: the one file that imports timm."""
+"""timm's networks as encoders, Swin among them: the one file that imports timm, when one is built."""
 
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -12,14 +12,21 @@ from torch import Tensor, nn
 
 from tiss.errors import TissError
 from tiss.models.contract import Need
-from tiss.models.encoder import Encoder, EncoderOptions, Level, MissingPackageError, Tuned
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, MissingPackageError, Tuned
 
+SWIN = (
+    "swin_tiny_patch4_window7_224",
+    "swin_small_patch4_window7_224",
+    "swin_base_patch4_window7_224",
+    "swin_base_patch4_window12_384",
+)
+MICRO = {"img_size": 64, "window_size": 4, "embed_dim": 8, "depths": (1, 1, 1, 2), "num_heads": (1, 1, 2, 2)}
 SWIN_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
 
 
 @cache
 def import_timm() -> ModuleType:
-    """timm, which imports torchvision; absent, an error that says how to get it."""
+    """timm, which imports torchvision; if it is missing, an error says how to install it."""
     declare_torchvision_operators()
     try:
         import timm
@@ -44,7 +51,7 @@ def declare_torchvision_operators() -> None:
 
 
 def knows(name: str) -> bool:
-    """Whether timm is there and has a model of that name."""
+    """Whether timm is installed and has a model of that name."""
     try:
         timm = import_timm()
     except MissingPackageError:
@@ -53,7 +60,7 @@ def knows(name: str) -> bool:
 
 
 def create(name: str, **settings: Any) -> Any:
-    """A network of timm without weights; settings that this kind of network does not take are left out."""
+    """A network of timm with fresh weights; settings that this kind of network does not take are left out."""
     timm = import_timm()
     optional = ("img_size", "dynamic_img_size", "strict_img_size", "drop_path_rate")
     while True:
@@ -64,17 +71,16 @@ def create(name: str, **settings: Any) -> Any:
             if not refused:
                 raise
             if refused[0] == "drop_path_rate" and settings["drop_path_rate"] > 0:
-                raise TissError(
-                    f"--model.drop_path: {name} has no stochastic depth; leave it at 0"
-                ) from error
+                message = f"{settings['drop_path_rate']:g}: {name} has no stochastic depth; leave it at 0"
+                raise TissError(message, setting="model.drop_path") from error
             settings.pop(refused[0])
 
 
 class TimmEncoder(Encoder):
-    """Any network of timm that can hand out intermediate maps.
+    """Any network of timm that returns intermediate maps.
 
-    Where all its maps have one resolution it is a vision transformer and every block can be asked for; else
-    its stages stand for blocks, and no patch tokens of equal shape exist for the contrast losses.
+    If all its maps have one resolution it is a vision transformer and every block can be asked for. Otherwise
+    its stages count as blocks, and there are no patch tokens of equal shape for the contrast losses.
     """
 
     network: Any
@@ -87,7 +93,9 @@ class TimmEncoder(Encoder):
             name, img_size=options.image_size, dynamic_img_size=True, drop_path_rate=options.drop_path
         )
         if not hasattr(network, "forward_intermediates"):
-            raise TissError(f"--model.encoder {name}: timm gives no intermediate maps for it; take another")
+            raise TissError(
+                f"{name}: timm gives no intermediate maps for it; take another", setting="model.encoder"
+            )
         strides = [info["reduction"] for info in network.feature_info]
         channels = [info["num_chs"] for info in network.feature_info]
         self.depth, self.channels, self.stride = len(strides), channels[-1], max(strides)
@@ -99,7 +107,7 @@ class TimmEncoder(Encoder):
         self.pyramid = levels[-1:] if plain else tuple(level for level in levels if level.stride >= 4)
         self.default_decoder = "linear" if plain else "deeplabv3"
         network.prune_intermediate_layers(self.depth, prune_norm=False, prune_head=True)
-        if hasattr(network, "head"):  # what pruning leaves of it would wait for gradients that never come
+        if hasattr(network, "head"):  # what pruning leaves of it would never get a gradient
             network.head = nn.Identity()
         self.network = network
         self.take_configuration(network.pretrained_cfg)
@@ -119,9 +127,7 @@ class TimmEncoder(Encoder):
         self.default_image_size = configuration["input_size"][-1]
         self.hub = configuration.get("hf_hub_id")
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         final, maps = self.network.forward_intermediates(images, output_fmt="NCHW")
         last = self.as_map(final, maps[-1])
@@ -129,14 +135,14 @@ class TimmEncoder(Encoder):
         return tuple(maps[-len(self.pyramid) :]), tuple(maps[int(need)] for need in wanted)
 
     def as_map(self, final: Tensor, like: Tensor) -> Tensor:
-        """The network's output, tokens or a map in whatever order, as N × D × h × w."""
+        """The network's output, tokens or a map in any order, as N × D × h × w."""
         if final.ndim == 3:
             tokens = final[:, getattr(self.network, "num_prefix_tokens", 0) :]
             return tokens.transpose(1, 2).unflatten(2, tuple(like.shape[-2:]))
         return final.permute(0, 3, 1, 2) if getattr(self.network, "output_fmt", "") == "NHWC" else final
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's own way to fit a published file to a network, then the names within this encoder."""
+        """timm's own conversion of a published file, then the names within this encoder."""
         prefix = "network."
         tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
         fit = getattr(sys.modules[type(self.network).__module__], "checkpoint_filter_fn", None)
@@ -151,12 +157,14 @@ class TimmEncoder(Encoder):
 
 
 class SwinEncoder(TimmEncoder):
-    """timm's Swin, run block by block, so that every block can be asked for."""
+    """timm's Swin, run block by block, so that every block can be asked for.
 
-    def __init__(self, name: str, options: EncoderOptions, settings: dict[str, Any] | None = None) -> None:
+    `settings` are where it differs from the tiny one; empty for a network that timm has under this name.
+    """
+
+    def __init__(self, name: str, settings: dict[str, Any], options: EncoderOptions) -> None:
         Encoder.__init__(self)
         self.name, self.family, self.tuned, self.default_decoder = name, "hierarchical", SWIN_TUNED, "mlp"
-        settings = settings or {}
         # windows never larger than at the published size: the tables of relative positions keep their shapes
         own = settings.get("img_size") or int(name[-3:])
         size = max(options.image_size or own, own)
@@ -178,9 +186,7 @@ class SwinEncoder(TimmEncoder):
         self.take_configuration(self.network.pretrained_cfg)
         self.default_image_size = own
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         found: dict[Need, Tensor] = {}
         pyramid: list[Tensor] = []
@@ -196,3 +202,8 @@ class SwinEncoder(TimmEncoder):
         pyramid[-1] = self.network.norm(maps).permute(0, 3, 1, 2)
         found[self.depth - 1] = pyramid[-1]
         return tuple(pyramid), tuple(found[need] for need in wanted)
+
+
+for swin in SWIN:
+    ENCODERS.register(swin)(partial(SwinEncoder, swin, {}))
+ENCODERS.register("swin_micro")(partial(SwinEncoder, "swin_micro", MICRO))

@@ -7,7 +7,9 @@ class and register tokens take part in attention and are left out of every map.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,13 +25,13 @@ from tiss.models.encoder import (
     Encoder,
     EncoderOptions,
     Level,
+    Maps,
     Tuned,
 )
 from tiss.models.layers import Block, as_map, initialise_transformer
-from tiss.models.vit_names import to_timm_names
 
 # SGD at 1e-2 destroys a pretrained ViT in its first updates, and even with the encoder at 3e-4 the loss rises
-# before it falls (docs/LOG.md); AdamW with a warm-up and clipped gradients leaves it whole.
+# before it falls (docs/LOG.md); AdamW with a warm-up and clipped gradients preserves it.
 FINE_TUNED = Tuned("adamw", lr=1e-3, step_lr=2e-4, encoder_lr=0.02, weight_decay=0.01, warmup=100, clip=1.0)
 
 
@@ -88,7 +90,7 @@ class VisionTransformer(Encoder):
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the patches."""
+        """How many tokens come before the patches."""
         return int(self.settings.class_token) + self.settings.registers
 
     def reset(self) -> None:
@@ -99,9 +101,7 @@ class VisionTransformer(Encoder):
         if self.settings.registers:
             nn.init.normal_(self.reg_token, std=1e-6)
 
-    def forward(
-        self, images: Tensor, needs: tuple[Need, ...] = ()
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         height, width = images.shape[-2] // self.stride, images.shape[-1] // self.stride
         tokens = self.embed(images, (height, width))
@@ -135,7 +135,7 @@ class VisionTransformer(Encoder):
         return resize_positions(self.pos_embed, self.grid, grid)
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's names, and positions laid out for this encoder's grid, as its authors resize them."""
+        """timm's names, and positions resized to this encoder's grid, as its authors resize them."""
         tensors = to_timm_names(tensors)
         positions = tensors.get("pos_embed")
         if positions is None or positions.ndim != 3 or positions.shape[-1] != self.channels:
@@ -150,18 +150,9 @@ class VisionTransformer(Encoder):
             tensors["pos_embed"] = resize_positions(positions, (side, side), self.grid)
         return tensors
 
-    @torch.no_grad()
-    def lay_out(self, height: int, width: int) -> None:
-        """Resizes the positions for good: an exported graph then holds them as they are."""
-        grid = (-(-height // self.stride), -(-width // self.stride))
-        self.pos_embed = nn.Parameter(
-            self.positions(grid).clone(), requires_grad=self.pos_embed.requires_grad
-        )
-        self.grid = grid
-
 
 class PatchEmbedding(nn.Module):
-    """Cuts a picture into patches and projects each: N × 3 × H × W to N × n × D."""
+    """Cuts an image into patches and projects each: N × 3 × H × W to N × n × D."""
 
     def __init__(self, channels: int, patch: int) -> None:
         super().__init__()
@@ -190,15 +181,50 @@ def resize_positions(positions: Tensor, old: tuple[int, int], new: tuple[int, in
     return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2).to(positions.dtype)], dim=1)
 
 
+# transformers' names for ViT, DeiT and DINOv2, as patterns, and what timm calls the same tensor
+RENAMED = (
+    (r"^embeddings\.cls_token$", "cls_token"),
+    (r"^embeddings\.register_tokens$", "reg_token"),
+    (r"^embeddings\.position_embeddings$", "pos_embed"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"^encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)\.", r"blocks.\1.attn.\2."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"blocks.\1.attn.proj."),
+    (r"^encoder\.layer\.(\d+)\.layer_scale(\d)\.lambda1$", r"blocks.\1.ls\2.gamma"),
+    (r"^encoder\.layer\.(\d+)\.layernorm_before\.", r"blocks.\1.norm1."),
+    (r"^encoder\.layer\.(\d+)\.layernorm_after\.", r"blocks.\1.norm2."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"blocks.\1.mlp.fc1."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"blocks.\1.mlp.fc2."),
+    (r"^encoder\.layer\.(\d+)\.(norm1|norm2|mlp\.fc1|mlp\.fc2)\.", r"blocks.\1.\2."),
+    (r"^layernorm\.", "norm."),
+    (r"^register_tokens$", "reg_token"),  # DINOv2's own
+)
+UNUSED = ("mask_token", "embeddings.mask_token")  # of DINOv2's training, no part of the encoder
+
+
+def to_timm_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """DINOv2's own files and those of transformers under timm's names; query, key and value are joined."""
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name in UNUSED:
+            continue
+        for pattern, replacement in RENAMED:
+            name, count = re.subn(pattern, replacement, name)
+            if count:
+                break
+        renamed[name] = tensor
+    for name in [name for name in renamed if ".attn.query." in name]:
+        parts = [renamed.pop(name.replace("query", part), None) for part in ("query", "key", "value")]
+        if all(part is not None for part in parts):
+            renamed[name.replace("query", "qkv")] = torch.cat(parts)  # type: ignore[arg-type]
+    return renamed
+
+
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
 
 
 def register(name: str, settings: VitSettings) -> None:
     """Makes a vision transformer known by name."""
-
-    @ENCODERS.register(name)
-    def build(options: EncoderOptions) -> Encoder:
-        return VisionTransformer(name, settings, options)
+    ENCODERS.register(name)(partial(VisionTransformer, name, settings))
 
 
 AUGREG = {  # published for these; weights trained on ImageNet-21k, tuned on ImageNet-1k

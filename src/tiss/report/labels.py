@@ -1,9 +1,9 @@
-"""Names of series: a method's name, and in brackets the least that tells variants of it apart."""
+"""Labels of series: a method's title, and in brackets the least that tells variants of it apart."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,37 +14,35 @@ UNKNOWN = "settings not kept"
 
 @dataclass(frozen=True)
 class Variant:
-    """What can tell a series from another of the same name."""
+    """What can tell a series from another of the same title."""
 
-    name: str  # of the method, as the field writes it
+    title: str
     method: str
     encoder: str
     decoder: str
     settings: Mapping[str, Any]  # by dotted name, those that say what was done
 
 
-Stage = Callable[[Sequence[Variant]], list[list[str]]]
-
-
 def labels_of(variants: Sequence[Variant]) -> list[str]:
     """A label for each, no two alike.
 
-    Where encoders differ, each names its own (the training that follows from it is not listed). Whatever is asked next
-    is asked only of those that still have the same label: decoder, what differs from the method's defaults, the rest.
+    Where encoders differ, each label names its own. Whatever comes next is added only to labels that are still alike:
+    the decoder, what differs from the method's defaults, all other settings, a number.
     """
-    parts = _where_different([variant.encoder for variant in variants])
+    encoders = {variant.encoder for variant in variants}
+    parts = [[variant.encoder] if len(encoders) > 1 else [] for variant in variants]
     for stage in (_decoders, _method_settings, _other_settings, _numbers):
-        clashes: dict[str, list[int]] = {}
+        alike: dict[str, list[int]] = {}
         for index, variant in enumerate(variants):
-            clashes.setdefault(_written(variant.name, parts[index]), []).append(index)
-        for alike in clashes.values():
-            if len(alike) > 1:
-                for index, more in zip(alike, stage([variants[i] for i in alike]), strict=True):
+            alike.setdefault(_label(variant, parts[index]), []).append(index)
+        for places in alike.values():
+            if len(places) > 1:
+                for index, more in zip(places, stage([variants[i] for i in places]), strict=True):
                     parts[index] += more
-    return [_written(variant.name, part) for variant, part in zip(variants, parts, strict=True)]
+    return [_label(variant, part) for variant, part in zip(variants, parts, strict=True)]
 
 
-def short_labels(variants: Sequence[Variant]) -> list[str]:
+def network_labels(variants: Sequence[Variant]) -> list[str]:
     """Labels for a table that has columns for encoder and decoder: alike only where those differ."""
     labels = [""] * len(variants)
     for network in {(variant.encoder, variant.decoder) for variant in variants}:
@@ -54,21 +52,17 @@ def short_labels(variants: Sequence[Variant]) -> list[str]:
     return labels
 
 
-def _written(name: str, parts: Sequence[str]) -> str:
-    return f"{name} ({', '.join(parts)})" if parts else name
+def _label(variant: Variant, parts: Sequence[str]) -> str:
+    return f"{variant.title} ({', '.join(parts)})" if parts else variant.title
 
 
 def _decoders(alike: Sequence[Variant]) -> list[list[str]]:
-    return _where_different([variant.decoder for variant in alike])
-
-
-def _where_different(names: Sequence[str]) -> list[list[str]]:
-    return [[name] if len(set(names)) > 1 else [] for name in names]
+    return [[one.decoder] if len({other.decoder for other in alike}) > 1 else [] for one in alike]
 
 
 def _method_settings(alike: Sequence[Variant]) -> list[list[str]]:
     return [
-        [written_setting(key, value) for key, value in changed_settings(one.method, one.settings).items()]
+        [setting_text(key, value) for key, value in changed_settings(one.method, one.settings).items()]
         for one in alike
     ]
 
@@ -77,8 +71,11 @@ def _other_settings(alike: Sequence[Variant]) -> list[list[str]]:
     known = [one.settings for one in alike if one.settings]
     keys = sorted({key for settings in known for key in settings})
     keys = [key for key in keys if len({str(settings.get(key)) for settings in known}) > 1]
+    short = [key.removeprefix("method.").removeprefix("train.") for key in keys]
     return [
-        [written_setting(_short(key), one.settings.get(key)) for key in keys] if one.settings else [UNKNOWN]
+        [setting_text(name, one.settings.get(key)) for name, key in zip(short, keys, strict=True)]
+        if one.settings
+        else [UNKNOWN]
         for one in alike
     ]
 
@@ -87,26 +84,19 @@ def _numbers(alike: Sequence[Variant]) -> list[list[str]]:
     return [[f"variant {number}"] for number in range(1, len(alike) + 1)]
 
 
-def _short(key: str) -> str:
-    """A dotted name as a label has it: `train.lr` is `lr`, but `eval.batch` is not `train.batch`."""
-    return key.removeprefix("method.").removeprefix("train.")
-
-
-def written_setting(name: str, value: Any) -> str:
+def setting_text(name: str, value: Any) -> str:
     """A setting in few words.
 
-    >>> written_setting("tau", 0.1), written_setting("signed", True), written_setting("divide", False)
+    >>> setting_text("tau", 0.1), setting_text("signed", True), setting_text("divide", False)
     ('tau 0.1', 'signed', 'not divide')
     """
     if value is None:
         return f"no {name}"
     if isinstance(value, bool):
         return name if value else f"not {name}"
-    if isinstance(value, float):
-        return f"{name} {value:g}"
     if isinstance(value, (list, tuple)):
         return f"{name} {'/'.join(map(str, value))}"
-    return f"{name} {value}"
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
 def natural(label: str) -> list[str | float]:

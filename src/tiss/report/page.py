@@ -1,31 +1,48 @@
-"""One self-contained HTML page about finished runs: the story, tables, curves, predictions, recipe."""
+"""The HTML report of finished runs: the story, tables, curves, predictions, feature maps, recipe."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
 
-from tiss import __version__
 from tiss.errors import TissError
-from tiss.files import write_text
-from tiss.report.confusion import confusion_maps, last_confusions
-from tiss.report.features import gallery_features
-from tiss.report.gallery import Gallery, collect_gallery
-from tiss.report.paper import caption_of
-from tiss.report.paper_tables import fitting_tables, paper_table
-from tiss.report.pictures import feature_maps, predictions, strip
-from tiss.report.plots import class_map, forgetting_map, inline_svg, miou_over_steps
-from tiss.report.recipe import recipe_lines
-from tiss.report.render import to_html
-from tiss.report.runs import Experiment, RunLike, experiments, load_results
+from tiss.evaluation.scores import percent
+from tiss.report.figures import last_confusions
+from tiss.report.gallery import IGNORED_COLOUR, Gallery, Mask, collect_gallery, names_in, principal_colours
+from tiss.report.html import embed, write_page
+from tiss.report.paper import caption_of, fitting_tables, paper_table, sizes_of
+from tiss.report.plots import (
+    class_map,
+    confusion_maps,
+    difference_figure,
+    forgetting_map,
+    inline_svg,
+    miou_over_steps,
+)
+from tiss.report.runs import Experiment, RunLike, Value, experiments, load_results
 from tiss.report.similarity import experiment_similarity, similarity_figure, why_no_similarity
-from tiss.report.sizes import picture_sizes
-from tiss.report.story import MEASURE, story
-from tiss.report.style import STYLE
-from tiss.report.tables import class_table, final_table, forgetting_table, step_table
+from tiss.report.tables import (
+    averages_of,
+    class_table,
+    final_table,
+    forgetting_table,
+    mean_of,
+    recipe_lines,
+    step_table,
+)
+
+LARGEST = 224  # pixels of an embedded image's longer side
+TILE = 92  # pixels of the width at which the page shows a mask
+NAME = 9  # pixels of the class names in it
+LEARNED = 10.0  # mIoU in % below which the first classes were hardly learned
+KEPT, LOST = (
+    0.05,
+    0.4,
+)  # a method keeps what it knew if it loses at most this share, and forgets beyond that one
 
 
 def write_report(
@@ -33,158 +50,163 @@ def write_report(
     out: str | Path,
     *,
     title: str = "Incremental semantic segmentation",
-    pictures: int = 4,
+    gallery: int = 4,
     images: int = 0,
     root: str | None = None,
     device: str = "cpu",
 ) -> Path:
     """Writes the page about `runs` (folders or results) and returns its path.
 
-    `pictures` test pictures are shown with every method's prediction and feature map after every step, and the
-    similarity of patch tokens is measured over `images` of them, where the runs' models and data are at hand; `root`
-    says where the data lie now, if they have moved.
+    `gallery` test images are shown with every method's prediction and feature map after every step, and the
+    similarity of patch tokens is measured over `images` of them, where the models and data of the runs are there;
+    `root` says where the data are now, if they have moved.
     """
-    found = experiments(load_results(runs))
-    sections = [section(one, index, pictures, images, root, device) for index, one in enumerate(found)]
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, document(title, sections))
-    return out
+    sections = []
+    for index, experiment in enumerate(experiments(load_results(runs))):
+        section = section_of(experiment, f"e{index}")
+        section |= _pictures(experiment, gallery, root, device)
+        if images:
+            measured = experiment_similarity(experiment, images, root, device)
+            section["similarity"] = similarity_part(measured, f"s{index}")
+            section["no_similarity"] = "" if measured else why_no_similarity(experiment)
+        sections.append(section)
+    return write_page(out, "report.html", title=title, sections=sections)
 
 
-def document(title: str, sections: list[str]) -> str:
-    """The whole page; everything it needs is inside."""
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>",
-            f"<h1>{html.escape(title)}</h1>",
-            *sections,
-            f"<footer>tiss {__version__}</footer></main></body></html>\n",
-        ]
-    )
-
-
-def section(
-    experiment: Experiment,
-    index: int,
-    pictures: int = 0,
-    images: int = 0,
-    root: str | None = None,
-    device: str = "cpu",
-) -> str:
-    """All that the page says about one experiment."""
-    gallery, missing = None, ""
-    try:
-        gallery = collect_gallery(experiment, pictures, root, device) if pictures else None
-    except TissError as error:
-        missing = f'<p class="note">No predictions shown: {html.escape(str(error))}</p>'
-    parts = [
-        f"<section><h2>{html.escape(experiment.title)}</h2>",
-        hero(experiment, gallery),
-        to_html(final_table(experiment)),
-        "<h3>Step by step</h3>",
-        curves(experiment, index),
-        f"<details><summary>The same as a table</summary>{to_html(step_table(experiment))}</details>",
-        predictions(gallery) + source(experiment) + which_seed(experiment) if gallery else missing,
-        feature_maps(gallery, gallery_features(experiment, gallery, root, device)) if gallery else "",
-        classes(experiment, index),
-        similarity(experiment, index, images, root, device),
-        paper(experiment),
-        recipe(experiment),
-        "</section>",
-    ]
-    return "\n".join(part for part in parts if part)
-
-
-def hero(experiment: Experiment, gallery: Gallery | None) -> str:
-    """The story in words and in one picture: what each method sees after the last step."""
-    sentences = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in story(experiment))
-    if not sentences:
-        return ""
-    shown = "" if gallery is None else strip(gallery)
-    return f'<div class="hero">{sentences}<p class="note">{MEASURE}</p>{shown}</div>'
-
-
-def source(experiment: Experiment) -> str:
-    """The caption under a figure that says how large the pictures were, where the runs know it."""
-    sizes = picture_sizes([experiment])
-    return f'<p class="note">{html.escape(sizes[0].upper() + sizes[1:])}.</p>' if sizes else ""
-
-
-def curves(experiment: Experiment, index: int) -> str:
-    drawn = inline_svg(miou_over_steps(experiment), f"curves{index}")
-    return f'<div class="figure">{drawn}</div>{source(experiment)}'
-
-
-def classes(experiment: Experiment, index: int) -> str:
-    """Class by class: IoU, points lost, and where the pixels went."""
-    figures = [("IoU after the last step", inline_svg(class_map(experiment), f"iou{index}"))]
-    lost = forgetting_map(experiment)
-    if lost is not None:
-        figures.append(("Points lost since a class's best step", inline_svg(lost, f"lost{index}")))
-    matrices = last_confusions(experiment)
-    if matrices:
-        drawn = confusion_maps(matrices, experiment.groups)
-        title = "Where the pixels of each step's classes went"
-        figures.append((title, inline_svg(drawn, f"confusion{index}")))
-    blocks = [f'<div class="figure"><h4>{html.escape(name)}</h4>{svg}</div>' for name, svg in figures]
-    parts = [f'<h3>Class by class</h3><div class="figures">{"".join(blocks)}</div>{source(experiment)}']
-    tables = [class_table(experiment), forgetting_table(experiment)]
-    inside = "".join(to_html(table) for table in tables if table is not None)
-    return "\n".join([*parts, f"<details><summary>The same as tables</summary>{inside}</details>"])
-
-
-def similarity(experiment: Experiment, index: int, images: int, root: str | None, device: str) -> str:
-    """The paper's similarity figure, where it was asked for; where it cannot be drawn, why."""
-    if not images:
-        return ""
-    head = "<h3>Similarity of patch tokens</h3>"
-    measured = experiment_similarity(experiment, images, root, device)
-    if measured is None:
-        return f'{head}<p class="note">Not shown: {html.escape(why_no_similarity(experiment))}.</p>'
-    drawn = inline_svg(similarity_figure(measured), f"similarity{index}")
-    note = f"Mean |cos| of patch tokens over {measured.images} test pictures."
-    shown = f'{head}<div class="figure">{drawn}</div><p class="note">{note}</p>'
-    return shown + source(experiment) + which_seed(experiment)
-
-
-def which_seed(experiment: Experiment) -> str:
-    """Where there are several seeds, of which one models were asked."""
-    if all(len(series.results) == 1 for series in experiment.series):
-        return ""
-    seeds = sorted({int(series.first.values["seed"]) for series in experiment.series})
-    return f'<p class="note">Of the first seed only: {", ".join(map(str, seeds))}.</p>'
-
-
-def paper(experiment: Experiment) -> str:
-    """The paper's tables that this experiment has a place in: the first open, the others by their captions."""
-    names = fitting_tables([experiment])
-    if not names:
-        return ""
-    first, *rest = [to_html(paper_table(name, [experiment])) for name in names]
-    folded = "".join(
-        f"<details><summary>{html.escape(caption_of(name))}</summary>{table}</details>"
-        for name, table in zip(names[1:], rest, strict=True)
-    )
-    return f"<h3>Beside the paper's figures</h3>{first}{folded}"
-
-
-def recipe(experiment: Experiment) -> str:
-    """The settings: those that matter in a line, and who differs; all of them folded away, run by run."""
-    blocks = []
-    for series in experiment.series:
-        settings = dict(series.first.settings)
-        if settings:
-            seeds = ", ".join(str(result.values["seed"]) for result in series.results)
-            text = html.escape(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
-            label = html.escape(f"{series.label}, seed {seeds}")
-            blocks.append(
-                f"<details><summary>{label}: complete settings</summary><pre>{text}</pre></details>"
+def section_of(experiment: Experiment, name: str, joint: Value | None = None) -> dict[str, Any]:
+    """All that `experiment.html` shows of one experiment without its models; `name` keeps ids apart."""
+    lost, matrices = forgetting_map(experiment), last_confusions(experiment)
+    maps = {
+        "IoU after the last step": class_map(experiment),
+        "Points lost since a class's best step": lost,
+        "Where the pixels of each step's classes went": confusion_maps(matrices, experiment.groups)
+        if matrices
+        else None,
+    }
+    several = len(experiment.series) > 2
+    papers = fitting_tables([experiment])
+    return {
+        "title": experiment.title,
+        "notes": [],
+        **dict.fromkeys(("gallery", "missing", "similarity", "no_similarity", "seeds", "legend")),
+        "story": story(experiment),
+        "final": final_table(experiment, joint),
+        "curves": inline_svg(miou_over_steps(experiment), f"{name}-curves"),
+        "differences": _svg(difference_figure(experiment) if several else None, f"{name}-differences"),
+        "steps": step_table(experiment),
+        "maps": [(head, _svg(drawn, f"{name}-{i}")) for i, (head, drawn) in enumerate(maps.items()) if drawn],
+        "classes": [table for table in (class_table(experiment), forgetting_table(experiment)) if table],
+        "papers": [(caption_of(paper), paper_table(paper, [experiment])) for paper in papers],
+        "source": sizes_of([experiment]),
+        "recipe": recipe_lines(experiment.series),
+        "settings": [
+            (
+                f"{one.label}, seed {', '.join(str(result.values['seed']) for result in one.results)}",
+                yaml.safe_dump(dict(one.first.settings), sort_keys=False, allow_unicode=True),
             )
-    if not blocks:
-        return ""
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in recipe_lines(experiment.series))
-    return f"<h3>Recipe</h3>{lines}{''.join(blocks)}"
+            for one in experiment.series
+            if one.first.settings
+        ],
+    }
+
+
+def _svg(drawn: Any, name: str) -> Any:
+    return None if drawn is None else inline_svg(drawn, name)
+
+
+def similarity_part(measured: Mapping[str, Any] | None, name: str) -> dict[str, Any] | None:
+    """The similarity figure and its numbers as rows."""
+    if measured is None:
+        return None
+    rows = []
+    for method in measured["methods"]:
+        for step in method["steps"]:
+            pairs = [*(step["previous"] or (None, None)), *step["depth"]]
+            cells = ["–" if value is None else f"{value:.3f}" for value in pairs]
+            rows.append((method["label"], step["step"], *cells, percent(step["old"]), percent(step["new"])))
+    return {
+        "figure": inline_svg(similarity_figure(measured), name),
+        "images": measured["images"],
+        "rows": rows,
+    }
+
+
+def _pictures(experiment: Experiment, count: int, root: str | None, device: str) -> dict[str, Any]:
+    """Predictions and feature maps, where models and data are there; else why there are none."""
+    try:
+        gallery = collect_gallery(experiment, count, root, device)
+    except TissError as error:
+        return {"missing": str(error)}
+    if gallery is None:
+        return {}
+    seeds = sorted({int(series.first.values["seed"]) for series in experiment.series})
+    several = any(len(series.results) > 1 for series in experiment.series)
+    legend = [("", [(gallery.colours[0], gallery.classes[0]), (IGNORED_COLOUR, "ignored")])]
+    legend += [
+        (f"step {step}", [(gallery.colours[channel], gallery.classes[channel]) for channel in group])
+        for step, group in enumerate(gallery.groups)
+    ]
+    return {
+        "legend": legend,
+        "gallery": [_shown(gallery, index) for index in range(len(gallery.ids))],
+        "seeds": ", ".join(map(str, seeds)) if several else "",
+    }
+
+
+def _shown(gallery: Gallery, index: int) -> dict[str, Any]:
+    """One image: what is given, and rows of masks and of feature maps by method."""
+    features = {}
+    for label, steps in gallery.features.items():
+        colours = principal_colours([maps[index] for maps in steps])
+        features[label] = [embed(np.round(255 * one).astype(np.uint8), label, LARGEST) for one in colours]
+    return {
+        "id": gallery.ids[index],
+        "input": embed(gallery.images[index], "input", LARGEST),
+        "labels": _mask(gallery, gallery.truth[index], "labels"),
+        "masks": {
+            label: [one and _mask(gallery, one[index], label) for one in masks]
+            for label, masks in gallery.masks.items()
+        },
+        "features": features,
+    }
+
+
+def _mask(gallery: Gallery, mask: Mask, alt: str) -> dict[str, Any]:
+    height = TILE * mask.shape[0] / mask.shape[1]
+    return {
+        "image": embed(gallery.paint(mask), alt, LARGEST),
+        "names": names_in(mask, gallery.classes, NAME / height),
+    }
+
+
+def story(experiment: Experiment) -> list[tuple[str, str]]:
+    """The headline as (kind, sentence): who forgets the first classes (bad), loses part (part), keeps them (good)."""
+    get = mean_of("old", averages_of(experiment)[-1])
+    found: dict[str, list[str]] = {kind: [] for kind in ("bad", "part", "good", "never", "bound")}
+    for series in experiment.series:
+        first, last = series.value(0, get), series.value(-1, get)
+        if first is None or last is None or not series.first.finished:
+            continue
+        told = f"{series.label} ({percent(first.mean)} → {percent(last.mean)})"
+        if series.at_once:
+            found["bound"].append(f"{series.label} ({percent(last.mean)})")
+        elif series.steps > 1:
+            lost = 1 - last.mean / max(first.mean, 1e-9)
+            kind = "bad" if lost > LOST else "part" if lost > KEPT else "good"
+            found["never" if first.mean < LEARNED else kind].append(told)
+    texts = {
+        "bad": "{} forget{s} the first {n} classes.",
+        "part": "{} lose{s} part of the first {n} classes.",
+        "good": "{} keep{s} the first {n} classes.",
+        "never": "{} hardly learned the first {n} classes: nothing to forget.",
+        "bound": "Upper bound, trained on all classes at once: {}.",
+    }
+    return [
+        (kind, texts[kind].format(_list(told), s="s" if len(told) == 1 else "", n=len(experiment.groups[0])))
+        for kind, told in found.items()
+        if told
+    ]
+
+
+def _list(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -1,6 +1,6 @@
-"""A finished run as one small file: what came out, from which settings, on what machine, and how to repeat it.
+"""A finished run as one small file: scores, settings, machine, times, and the command that repeats it.
 
-Such a record is a results.json with more in it, so everything that reads run folders reads records as well.
+A record is a results.json with more in it, so everything that reads run folders reads records as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tiss.config import RunConfig, from_mapping, to_mapping
 from tiss.data.base import DATASETS
 from tiss.engine.grid import command_of
 from tiss.engine.recipes import resolve
-from tiss.engine.results_schema import read_results
+from tiss.engine.results import read_results
 from tiss.engine.run_folder import read_config
 from tiss.engine.settings import all_settings, identity, last_name, what_was_done
 from tiss.errors import TissError
@@ -44,12 +44,12 @@ def collect(runs: Iterable[Path], out: Path) -> tuple[list[Path], list[str]]:
 
 
 def record_of(run: Path) -> dict[str, Any]:
-    """All that a stranger needs to know of a finished run; no model and no data have to be at hand."""
+    """All that is needed to understand and repeat a finished run; models and data are not read."""
     if not run.is_dir():
-        raise TissError(f"{run} is no run folder: only those can be collected")
+        raise TissError(f"{run} is no run folder: only run folders can be collected")
     results = read_results(run / "results.json")
     if not results["finished"]:
-        raise TissError(f"{run} is not finished: go on with tiss run --resume")
+        raise TissError(f"{run} is not finished: continue with tiss run --resume")
     config = read_config(run)
     base = None if config.base is None else PurePath(config.base)
     shared = (
@@ -103,7 +103,7 @@ def portable(config: RunConfig) -> RunConfig:
 
 
 def repeating_command(config: RunConfig) -> str:
-    """The `tiss run` command that does this run again, without the flags that its recipe says anyway."""
+    """The `tiss run` command that repeats a run, without the flags that follow from its recipe."""
     return command_of(without_answers(config))
 
 
@@ -137,7 +137,7 @@ def _cleared(config: RunConfig, section: str, name: str) -> RunConfig | None:
 
 
 def environment_of(run: Path) -> dict[str, Any]:
-    """Versions and hardware; counts of pictures that were left out, not their paths."""
+    """Versions and hardware; counts of images that were left out, not their paths."""
     values = read_json(run / "environment.json") if (run / "environment.json").is_file() else {}
     known = {key: values[key] for key in HARDWARE if key in values}
     left_out = {split: len(ids) for split, ids in (values.get("data_left_out") or {}).items() if ids}
@@ -145,9 +145,9 @@ def environment_of(run: Path) -> dict[str, Any]:
 
 
 def times_of(run: Path, base: PurePath | None) -> dict[str, Any]:
-    """By step: seconds of training, and the median of its images a second from end to end.
+    """By step: seconds of training, and the median of images per second from end to end.
 
-    A first step that was taken over has its times in the folder it came from, if that is at hand.
+    A first step that was taken over has its times in the folder it came from, if that is still there.
     """
     places = [] if base is None else [Path(base), run.parent / "bases" / base.name]
     timing = _timing(run)
@@ -189,7 +189,7 @@ def _speeds(run: Path) -> dict[int, float | None]:
 
 
 def rounded(value: Any) -> Any:
-    """Every number of nested lists and dictionaries without digits that mean nothing."""
+    """Nested lists and dictionaries with rounded numbers."""
     if isinstance(value, float):
         return round(value, DIGITS)
     if isinstance(value, Mapping):
@@ -198,9 +198,9 @@ def rounded(value: Any) -> Any:
 
 
 def free_path(out: Path, record: Mapping[str, Any]) -> Path:
-    """The run's own name; behind it the next number where another run has that name.
+    """The run's name, with a number where another run has that name.
 
-    The same run on another machine, or once more, takes the place of the first: it must not count as a seed.
+    The same run on another machine, or a second time, replaces the first: it must not count as a seed.
     """
     number = 1
     while True:
@@ -218,7 +218,7 @@ def _same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """JSON with one line a key and one a step: small, and readable where it changes."""
+    """JSON with one line per key and per step: small, with readable diffs."""
     lines = []
     for key, value in record.items():
         if key == "steps":

@@ -13,36 +13,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tiss.engine.results_schema import read_results
+from tiss.engine.results import read_results
 from tiss.engine.settings import all_settings, what_was_done
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
-from tiss.report.labels import Variant, labels_of, natural, short_labels
+from tiss.methods.base import METHODS
+from tiss.report.colours import STYLES
+from tiss.report.labels import Variant, labels_of, natural, network_labels
 from tiss.report.records import is_record
 
 RunLike = str | Path | Mapping[str, Any]
 
-# how the field writes the methods' names
-NAMES = {
-    "ft": "FT",
-    "lwf": "LwF",
-    "ilt": "ILT",
-    "mib": "MiB",
-    "mib+frozenbn": "MiB (frozen BN)",
-    "mib+l1": "MiB+L1",
-    "mib+l2": "MiB+L2",
-    "mib+cd": "MiB+cd",
-    "mib+ct": "MiB+ct",
-    "plop": "PLOP",
-    "ploplong": "PLOPLong",
-    "sdr": "SDR",
-    "sdr+mib": "SDR+MiB",
-    "tiss": "TISS",
-    "frozen": "frozen",
-    "recall": "recall",
-    "offline": "offline",
-}
+MEDIAN = "exact median"
+MEDIAN_NOTE = (
+    "PLOP (exact median): `official: false`, the exact median of each class's entropy where the published code has "
+    "thresholds; not PLOP as published."
+)
 
 
 @dataclass(frozen=True)
@@ -87,8 +74,13 @@ class Result:
         return bool(self.values["finished"])
 
     @property
+    def exact_median(self) -> bool:
+        """Whether a run of PLOP has not the published thresholds but the exact median, as in version 0.1."""
+        return self.values["method"] in ("plop", "ploplong") and self.settings.get("method.official") is False
+
+    @property
     def at_once(self) -> bool:
-        """Whether every class was learnt in one step, though the task has several."""
+        """Whether every class was trained in one step, though the task has several."""
         return self.finished and len(self.values["steps"]) == 1 and len(self.values["groups"]) > 1
 
 
@@ -98,12 +90,7 @@ class Series:
 
     label: str
     results: tuple[Result, ...]
-    without_network: str | None = None  # the label, less what tells networks apart
-
-    @property
-    def name(self) -> str:
-        """The label for a table in which encoder and decoder have columns of their own."""
-        return self.without_network or self.label
+    name: str = ""  # the label in a table that has columns for encoder and decoder
 
     @property
     def first(self) -> Result:
@@ -126,7 +113,7 @@ class Series:
         return Value.of(figure(result.steps[step]) for result in self.results)
 
     def forgetting(self, name: str, step: int = -1) -> Value | None:
-        """How much of a class's best earlier IoU is gone after `step`."""
+        """Points of a class's best earlier IoU that are lost after `step`."""
         return Value.of(result.values["steps"][step]["forgetting"].get(name) for result in self.results)
 
     def mean_forgetting(self, step: int = -1) -> Value | None:
@@ -146,7 +133,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All series of one data set, task, setup and protocol: what may stand in one table."""
+    """All series of one data set, task, setup and protocol: what one table may show."""
 
     data: str
     task: str
@@ -177,7 +164,7 @@ class Experiment:
 
 
 def load_results(runs: Iterable[RunLike]) -> list[Result]:
-    """Reads run folders and records (or results already at hand)."""
+    """Reads run folders and records (or results that are already loaded)."""
     return [_load(run) for run in runs]
 
 
@@ -187,10 +174,10 @@ def _load(run: RunLike) -> Result:
     folder = Path(run)
     path = folder / "results.json" if folder.is_dir() else folder
     if not path.is_file():
-        raise TissError(f"{folder} is no run folder with results: it has no results.json")
+        raise TissError(f"{folder} is no run folder: it has no results.json")
     values = read_results(path)
     if not values["steps"]:
-        raise TissError(f"{path}: no step is finished yet; go on with tiss run --resume")
+        raise TissError(f"{path}: no step is finished yet; continue with tiss run --resume")
     if not folder.is_dir():
         return Result(values, None, all_settings(values["config"]) if values.get("config") else {})
     return Result(values, folder, _settings(folder / "config.yaml"))
@@ -199,12 +186,12 @@ def _load(run: RunLike) -> Result:
 def _settings(path: Path) -> dict[str, Any]:
     settings = read_yaml(path) if path.is_file() else {}
     if not isinstance(settings, Mapping):
-        raise TissError(f"{path}: no configuration of a run; put the original back, or take the file away")
+        raise TissError(f"{path}: no configuration of a run; restore the file or remove it")
     return all_settings(settings) if settings else {}
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """Run folders and records, also those inside a folder; a grid's shared first steps are no runs."""
+    """Run folders and records, also inside a folder or a grid; a grid's shared first steps are left out."""
     found: list[Path] = []
     for path in map(Path, paths):
         if (path / "results.json").is_file():
@@ -218,19 +205,18 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = [
-        *sorted(folder.glob("*/results.json")),
-        *sorted(folder.glob("*/*/results.json")),
-    ]  # runs, and of grids
-    runs = [path.parent for path in found if path.parent.parent.name != "bases"]
+    def match(name: str) -> list[Path]:
+        return [*sorted(folder.glob(f"*/{name}")), *sorted(folder.glob(f"*/*/{name}"))]
+
+    runs = [path.parent for path in match("results.json") if path.parent.parent.name != "bases"]
     files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/*.json"))]
     return runs + [path for path in files if path.parent not in runs and is_record(path)]
 
 
 def experiments(results: Sequence[Result]) -> list[Experiment]:
-    """Sorts results into experiments, in the order in which they come, and series, in the order of NAMES.
+    """Sorts results into experiments, in the order in which they come, and series, in the usual order of methods.
 
-    Of a method's variants that with its default settings comes first, the others by their labels.
+    Of a method's variants the one with default settings comes first, the others by their labels.
     """
     keys = ("data", "task", "setup", "protocol", "holdout")
     tables: dict[str, dict[str, list[Result]]] = {}
@@ -242,61 +228,55 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
 def _experiment(members: list[list[Result]]) -> Experiment:
     values = members[0][0].values
-    count = sum(map(len, members))
-    members = [_one_a_seed(group) for group in members]
-    variants = [_variant(group[0]) for group in members]
-    named = list(zip(labels_of(variants), members, short_labels(variants), strict=True))
-    named.sort(key=lambda one: (_rank(one[1]), natural(one[0])))
+    kept = [_one_per_seed(group) for group in members]
+    variants = [_variant(group[0]) for group in kept]
+    series = [
+        Series(label, tuple(group), name)
+        for label, group, name in zip(labels_of(variants), kept, network_labels(variants), strict=True)
+    ]
+    order = list(STYLES)
+    series.sort(
+        key=lambda one: (
+            one.at_once,  # the upper bound comes last
+            order.index(one.method) if one.method in order else len(order),
+            natural(one.label),
+        )
+    )
     return Experiment(
         data=str(values["data"]),
         task=str(values["task"]),
         setup=str(values["setup"]),
         protocol=str(values["protocol"]),
         holdout=float(values.get("holdout") or 0),
-        series=tuple(Series(label, tuple(group), short) for label, group, short in named),
-        repeats=count - sum(map(len, members)),
+        series=tuple(series),
+        repeats=sum(map(len, members)) - sum(map(len, kept)),
     )
 
 
-def _one_a_seed(group: list[Result]) -> list[Result]:
-    """A run done twice, with the same settings and seed, says nothing about the spread."""
-    kept: dict[Any, Result] = {}
+def _one_per_seed(group: list[Result]) -> list[Result]:
+    """A run done twice, with the same settings and seed, says nothing about the deviation over seeds."""
+    found: dict[Any, Result] = {}
     for result in group:
-        kept.setdefault(result.values["seed"], result)
-    return list(kept.values())
-
-
-def _rank(group: list[Result]) -> tuple[bool, int]:
-    """The field's methods in their usual order, others after them, the upper bound last."""
-    order = list(NAMES)
-    method = str(group[0].values["method"])
-    return group[0].at_once, order.index(method) if method in order else len(order)
+        found.setdefault(result.values["seed"], result)
+    return list(found.values())
 
 
 def _identity(result: Result) -> str:
     """What must agree for two runs to be seeds of one another."""
     values = result.values
     names = ("method", "encoder", "decoder", "finished")
-    return json.dumps(
-        [[values.get(name) for name in names], len(values["steps"]), what_was_done(result.settings)],
-        default=str,
-    )
+    parts = [[values.get(name) for name in names], len(values["steps"]), what_was_done(result.settings)]
+    return json.dumps(parts, default=str)
 
 
 def _variant(result: Result) -> Variant:
     values = result.values
-    return Variant(
-        name=_plain_label(result),
-        method=str(values["method"]),
-        encoder=str(values.get("encoder")),
-        decoder=str(values.get("decoder")),
-        settings=what_was_done(result.settings),
-    )
-
-
-def _plain_label(result: Result) -> str:
-    name = str(result.values["method"])
-    label = NAMES.get(name, name)
+    name = str(values["method"])
+    title = str(getattr(METHODS.get(name), "title", name)) if name in METHODS else name
+    if result.exact_median:
+        title += f" ({MEDIAN})"
     if not result.finished:
-        label += f" (step {len(result.values['steps']) - 1} of {len(result.values['groups']) - 1})"
-    return label
+        title += f" (step {len(values['steps']) - 1} of {len(values['groups']) - 1})"
+    return Variant(
+        title, name, str(values.get("encoder")), str(values.get("decoder")), what_was_done(result.settings)
+    )

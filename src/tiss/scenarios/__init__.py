@@ -1,8 +1,7 @@
 """Which classes and images come when; label numbers to channels."""
 
-from tiss.scenarios.protocol import PROTOCOLS, Protocol, resolve_protocol
 from tiss.scenarios.scenario import Scenario, Step, load_scenario
-from tiss.scenarios.split import Split
+from tiss.scenarios.split import PROTOCOLS, Protocol, Split, resolve_protocol
 from tiss.scenarios.task import parse_order, parse_task
 
 __all__ = [

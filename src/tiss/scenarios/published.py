@@ -1,16 +1,15 @@
-"""Each step's list of images against the published one: count, SHA-256, and why they differ."""
+"""Each step's list of images compared with the published one: count, SHA-256, and why they differ."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tiss.data.published import read_table
+from tiss.data.classes import read_table
 from tiss.errors import TissError
 from tiss.scenarios.scenario import Scenario
-from tiss.scenarios.task import Groups
 
 HASH = "sha256_of_sorted_ids_joined_by_newline"
 _NAMED = 20  # ids named in an explanation
@@ -69,67 +68,65 @@ def compare_task(
     was made from lists and not from the masks, which some published splits (ADE20K's) need.
     """
     task, setup = scenario.task, scenario.setup
-    known = {
-        int(row["step"]): row for row in _rows(name, "splits") if (row["task"], row["setup"]) == (task, setup)
-    }
+    rows = (row for row in _rows(name, "splits") if (row["task"], row["setup"]) == (task, setup))
+    known = {int(row["step"]): row for row in rows}
     result = []
     for step, ids in enumerate(scenario.lists):
-        row = known.get(step)
-        ours = Comparison(
-            task,
-            setup,
-            step,
-            len(ids),
-            list_hash(ids),
-            int(row["images"]) if row else None,
-            (row[HASH] or None) if row else None,
-            row is None or from_lists or row.get("made_from") != "lists",
-        )
+        ours = Comparison(task, setup, step, len(ids), list_hash(ids))
+        if step in known:
+            row = known[step]
+            comparable = from_lists or row.get("made_from") != "lists"
+            ours = replace(
+                ours,
+                published_images=int(row["images"]),
+                published_sha256=row[HASH] or None,
+                comparable=comparable,
+            )
         if ours.same is False and from_lists:
             text = f"the lists given hold {len(ids)} images here: another task's, or another version of them"
             ours.explanation.append(text)
         elif ours.same is False:
-            theirs = _read_published(published, step)
-            ours.explanation.extend(explain(ours, ids, theirs, pixels, scenario.values, classes))
+            ours.explanation.extend(
+                explain(ours, _read_published(published, step), pixels, scenario, classes)
+            )
         result.append(ours)
     return result
 
 
 def explain(
     comparison: Comparison,
-    ours: Sequence[str],
     theirs: Sequence[str] | None,
     pixels: Pixels,
-    groups: Groups,
+    scenario: Scenario,
     classes: Sequence[str],
 ) -> list[str]:
     """Which ids make the difference, and why, as far as what is published allows."""
+    ours, groups = scenario.lists[comparison.step], scenario.values
     if theirs is None:
         theirs = _by_trial(comparison, ours, pixels)
     if theirs is None:
-        return ["the ids cannot be named from a count and a hash; give the published lists with --lists DIR"]
+        return [
+            "the ids cannot be named from a count and a hash: set lists to a folder with the published ids"
+        ]
     current = frozenset(groups[comparison.step])
     later = frozenset(value for group in groups[comparison.step + 1 :] for value in group)
     lines = []
     for id in sorted(set(theirs) - set(ours)):
-        lines.append(f"{id} is missing: {_why_missing(id, pixels, current, later, classes)}")
+        if id not in pixels:
+            why = "the training list lacks it"
+        elif current & pixels[id].keys():
+            held = ", ".join(_counted(pixels[id], later, classes))
+            why = f"its mask holds a class of a later step: {held}"
+        else:
+            held = ", ".join(_counted(pixels[id], frozenset(range(1, len(classes) + 1)), classes))
+            why = f"its mask holds no class of this step, only {held or 'background'}"
+        lines.append(f"{id} is missing: {why}")
     for id in sorted(set(ours) - set(theirs)):
         held = ", ".join(_counted(pixels[id], current, classes))
         lines.append(f"{id} is too many: its mask holds {held}")
     if not lines:
         return ["the ids agree with the lists given, which differ from the published hash"]
     return lines[:_NAMED] + ([f"… and {len(lines) - _NAMED} more ids"] if len(lines) > _NAMED else [])
-
-
-def _why_missing(
-    id: str, pixels: Pixels, current: frozenset[int], later: frozenset[int], classes: Sequence[str]
-) -> str:
-    if id not in pixels:
-        return "the training list lacks it"
-    if not current & pixels[id].keys():
-        held = _counted(pixels[id], frozenset(range(1, len(classes) + 1)), classes)
-        return f"its mask holds no class of this step, only {', '.join(held) or 'background'}"
-    return f"its mask holds a class of a later step: {', '.join(_counted(pixels[id], later, classes))}"
 
 
 def _counted(counts: Mapping[int, int], values: frozenset[int], classes: Sequence[str]) -> list[str]:
@@ -163,7 +160,7 @@ def _read_published(folder: Path | None, step: int) -> list[str] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise TissError(f"--lists: {path} cannot be read ({error})") from None
+        raise TissError(f"{path} cannot be read ({error})", setting="lists") from None
 
 
 def compare_lists(name: str, ids: Mapping[str, Sequence[str]]) -> list[str]:

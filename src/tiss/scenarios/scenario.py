@@ -1,26 +1,24 @@
-"""A scenario: a data set's classes and images, handed out step by step."""
+"""A scenario: a data set's classes and images, step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tiss.config import ProtocolConfig
 from tiss.data.base import DATASETS, Dataset
 from tiss.errors import TissError
-from tiss.scenarios.lists import read_lists
-from tiss.scenarios.protocol import Protocol, resolve_protocol
-from tiss.scenarios.selection import PARTITIONED, SETUPS, held_out, partition, select
-from tiss.scenarios.split import Split, evaluation_table, training_table
+from tiss.scenarios.selection import PARTITIONED, SETUPS, held_out, partition, read_lists, select
+from tiss.scenarios.split import Protocol, Split, evaluation_table, resolve_protocol, training_table
 from tiss.scenarios.task import Groups, OrderLike, TaskLike, parse_task, task_name
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: the classes that come now, the images to learn them from, and the test so far.
+    """One step: its new classes, the images to train on, and the test of all classes so far.
 
     `old` and `new` count channels; `old` counts the background, so it is 1 at step 0. The names in
     `old_classes`, `new_classes` and `future_classes` are foreground classes only.
@@ -35,6 +33,7 @@ class Step:
     train: Split
     test: Split
     steps: int = 1  # of the whole scenario: some methods' weights depend on it
+    setup: str = "overlapped"  # or "disjoint": no image has a class of a later step
 
     @property
     def seen(self) -> int:
@@ -69,7 +68,6 @@ class Scenario:
     lists: tuple[tuple[str, ...], ...]  # training ids of each group
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
     joined: bool = False
-    shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return 1 if self.joined else len(self.groups)
@@ -89,27 +87,20 @@ class Scenario:
 
     def joint(self) -> Scenario:
         """The same images with every class in one step: the upper bound `offline`."""
-        return replace(self, joined=True, shared=self.shared)
+        return replace(self, joined=True)
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
         return tuple(self._make_step(index) for index in range(len(self)))
 
     def _make_step(self, index: int) -> Step:
-        groups = (
-            (tuple(channel for group in self.groups for channel in group),) if self.joined else self.groups
-        )
-        lists = (tuple(sorted(set().union(*self.lists))),) if self.joined else self.lists
-        value_of = dict(
-            zip(
-                (channel for group in self.groups for channel in group),
-                (value for group in self.values for value in group),
-                strict=True,
-            )
-        )
-        current = {value_of[channel]: channel for channel in groups[index]}
+        # channels follow the order in which the task adds the label values
+        channel_of = {value: place + 1 for place, value in enumerate(chain(*self.values))}
+        groups, lists = self.values, self.lists
+        if self.joined:
+            groups, lists = (tuple(channel_of),), (tuple(sorted(set().union(*self.lists))),)
         old = sum(len(group) for group in groups[:index]) + 1
-        new = len(current)
+        new = len(groups[index])
         return Step(
             index=index,
             old=old,
@@ -118,12 +109,14 @@ class Scenario:
             new_classes=self.classes[old : old + new],
             future_classes=self.classes[old + new :],
             train=Split(
-                self.dataset, "train", lists[index], training_table(current, self.protocol), self.shared
+                self.dataset,
+                "train",
+                lists[index],
+                training_table({value: channel_of[value] for value in groups[index]}, self.protocol),
             ),
-            test=self._make_test(
-                {value: channel for channel, value in value_of.items() if channel < old + new}
-            ),
+            test=self._make_test({value: c for value, c in channel_of.items() if c < old + new}),
             steps=len(self),
+            setup=self.setup,
         )
 
     def _make_test(self, seen: dict[int, int]) -> Split:
@@ -134,10 +127,10 @@ class Scenario:
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
         unseen = frozenset(range(1, len(self.dataset.classes) + 1)) - seen.keys()
         table = evaluation_table(seen, unseen, self.protocol, self.dataset.background_in_test)
-        return Split(self.dataset, split, tuple(ids), table, self.shared)
+        return Split(self.dataset, split, tuple(ids), table)
 
     def describe(self) -> str:
-        """The steps as a table for people: classes, training and test images."""
+        """The steps as a table: classes, training and test images."""
         title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}"
         if self.joined:
             title += ", all classes at once"
@@ -171,86 +164,66 @@ def load_scenario(
     dataset: Dataset | None = None,
     on_error: str = "stop",
 ) -> Scenario:
-    """Loads a data set by name (or takes the object given) and lays out its steps.
+    """Loads a data set by name (or takes a data set object) and divides it into steps.
 
     Args:
-        data: a data set's name; a data set object is taken as well, here or as `dataset`.
-        root: the folder that holds it.
+        data: a data set's name; a data set object works as well, here or as `dataset`.
+        root: its folder.
         task: `a-b` or groups, see `parse_task`; None: the data set's own.
         setup: "overlapped" or "disjoint".
         protocol: "paper", "mib" or "plop", or a `ProtocolConfig` that overrides parts of one.
         order: order of the classes, see `parse_order`.
         lists: a folder with the training ids of each step, which then replace the setup's selection.
         holdout: share of the training ids kept out of every step and scored instead of the test.
-        on_error: "stop" at the first pair of files that cannot be read, or "skip" such pairs; the data set
-            then tells them in `left_out`.
+        on_error: "stop" at the first pair of files that cannot be read, or "skip" such pairs, which the data
+            set then lists in `left_out`.
     """
-    dataset = _find_dataset(data, root, dataset)
+    if dataset is None:
+        if data is None:
+            raise TissError("is needed: name a data set, such as shapes or voc", setting="data")
+        dataset = DATASETS.get(data)(root=root) if isinstance(data, str) else data
     if on_error == "skip" and hasattr(dataset, "skips_broken"):
         dataset.skips_broken = True
-    values = parse_task(task or _default_task(dataset), dataset.classes, order)
-    if sum(map(len, values)) > 253:
-        raise TissError(
-            f"--task: {sum(map(len, values))} classes: labels have one byte, at most 253 classes fit"
+    task = task or getattr(dataset, "default_task", None)
+    if not task:
+        message = (
+            f"is needed: {dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
         )
+        raise TissError(message, setting="task")
+    values = parse_task(task, dataset.classes, order)
+    count = sum(map(len, values))
+    if count > 253:
+        raise TissError(f"has {count} classes, but labels have one byte: at most 253 fit", setting="task")
     held = held_out(dataset.ids("train"), holdout)
     chosen = _training_lists(dataset, values, setup, lists)
     kept = tuple(tuple(id for id in ids if id not in held) for ids in chosen)
     names = ("background", *(dataset.classes[value - 1] for group in values for value in group))
+    channels = iter(range(1, count + 1))
     for index, ids in enumerate(kept):
         if not ids:
-            raise TissError(
-                f"--task: step {index} ({setup}) has no training image: change the task or the setup"
-            )
+            message = f"leaves step {index} ({setup}) without a training image: change the task or the setup"
+            raise TissError(message, setting="task")
     return Scenario(
         dataset=dataset,
         task=task_name(values, dataset.classes),
         setup=setup,
         protocol=resolve_protocol(protocol),
         classes=names,
-        groups=_channels(values),
+        groups=tuple(tuple(next(channels) for _ in group) for group in values),
         values=values,
         lists=kept,
         held=held,
     )
 
 
-def _find_dataset(data: str | Dataset | None, root: str | Path | None, dataset: Dataset | None) -> Dataset:
-    if dataset is not None:
-        return dataset
-    if data is None:
-        raise TissError("--data: name a data set, such as shapes or voc")
-    if not isinstance(data, str):
-        return data
-    made: Dataset = DATASETS.get(data)(root=root)
-    return made
-
-
-def _default_task(dataset: Dataset) -> str:
-    task: str = getattr(dataset, "default_task", None) or ""
-    if not task:
-        raise TissError(
-            f"--task: {dataset.name} has no task of its own: give a-b or groups such as 'cat,dog/person'"
-        )
-    return task
-
-
 def _training_lists(
     dataset: Dataset, values: Groups, setup: str, lists: str | Path | None
 ) -> Sequence[Sequence[str]]:
     if setup not in SETUPS:
-        raise TissError(f"--setup {setup}: choose overlapped or disjoint")
+        raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
     if lists is not None:
         return read_lists(Path(lists), len(values), dataset.ids("train"))
     present = dataset.classes_present("train")
     if setup == "disjoint" and dataset.name in PARTITIONED:
         return partition(present, values)
     return select(present, values, setup)
-
-
-def _channels(values: Groups) -> Groups:
-    groups, start = [], 1
-    for group in values:
-        groups.append(tuple(range(start, start + len(group))))
-        start += len(group)
-    return tuple(groups)

@@ -1,11 +1,16 @@
-"""Which images a step may see, and which are kept out of every step."""
+"""Which images a step may see: by setup, from published lists, and which are kept out of every step."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
 
 from tiss.errors import TissError
+from tiss.files import read_text
 from tiss.scenarios.task import Groups
 
 Present = Mapping[str, frozenset[int]]  # id → label values in its mask
@@ -52,33 +57,95 @@ def partition(present: Present, groups: Groups, least: int = LEAST) -> list[list
     for id in ids:
         steps = sorted({owner[value] for value in present[id] if value in owner})
         if id not in step_of and steps:
-            step_of[id] = _weighted(steps, [len(groups[step]) for step in steps], id)
+            tickets = [step for step in steps for _ in groups[step]]
+            step_of[id] = tickets[id_hash(f"{id} step") % len(tickets)]
     return [sorted(id for id, step in step_of.items() if step == index) for index in range(len(groups))]
 
 
-def _weighted(steps: Sequence[int], weights: Sequence[int], id: str) -> int:
-    mark = id_hash(f"{id} step") % sum(weights)
-    for step, weight in zip(steps, weights, strict=True):
-        if mark < weight:
-            return step
-        mark -= weight
-    raise AssertionError("the mark lies below the weights' sum")
-
-
 def held_out(ids: Sequence[str], share: float) -> frozenset[str]:
-    """`share` of all ids: those whose hashes are smallest, whatever their order and the machine."""
+    """`share` of all ids: those with the smallest hashes, the same in any order and on any machine."""
     if not 0 <= share < 1:
-        raise TissError(f"--holdout {share:g}: give a share from 0 (none) to less than 1, such as 0.2")
+        raise TissError(
+            f"{share:g}: give a share from 0 (none) to less than 1, such as 0.2", setting="holdout"
+        )
     if share == 0:
         return frozenset()
     count = max(1, round(share * len(ids)))
     if count >= len(ids):
-        raise TissError(
-            f"--holdout {share:g} would take all {len(ids)} training images: give a smaller share"
-        )
+        message = f"{share:g} would take all {len(ids)} training images: give a smaller share"
+        raise TissError(message, setting="holdout")
     return frozenset(sorted(ids, key=lambda id: (id_hash(id), id))[:count])
 
 
 def id_hash(id: str) -> int:
     """64 bits of an id, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest(), "little")
+
+
+def read_lists(folder: Path, steps: int, ids: Sequence[str]) -> list[list[str]]:
+    """The sorted ids of each step from `train-K.npy` or `train-K.txt` in `folder`.
+
+    A .npy file holds indices into the sorted `ids`, a .txt file one id or index per line. There must be exactly
+    one list for each step; indices out of range, unknown ids and repeats are errors that name the file.
+    """
+    if not folder.is_dir():
+        raise TissError(f"{folder}: no such folder", setting="lists")
+    ids = sorted(ids)
+    lists = []
+    for step in range(steps):
+        path = _find(folder, step)
+        if path is None:
+            message = f"{folder}: no train-{step}.npy or train-{step}.txt; the task has {steps} steps"
+            raise TissError(message, setting="lists")
+        lists.append(_read(path, ids))
+    extra = _find(folder, steps)
+    if extra is not None:
+        raise TissError(
+            f"{extra}: the task has {steps} steps (0 to {steps - 1}); is it another task's folder?"
+        )
+    return lists
+
+
+def _find(folder: Path, step: int) -> Path | None:
+    paths = (folder / f"train-{step}.{ending}" for ending in ("npy", "txt"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read(path: Path, ids: Sequence[str]) -> list[str]:
+    chosen = _from_array(path, ids) if path.suffix == ".npy" else _from_text(path, ids)
+    if len(set(chosen)) < len(chosen):
+        twice, _ = Counter(chosen).most_common(1)[0]
+        raise TissError(f"{path}: {twice} is in the list twice")
+    if not chosen:
+        raise TissError(f"{path}: the list is empty")
+    return sorted(chosen)
+
+
+def _from_array(path: Path, ids: Sequence[str]) -> list[str]:
+    try:
+        # Mapped, so that a header that promises more than the file holds is refused and not allocated.
+        array = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # its header is a literal of Python's, and fails in as many ways
+        raise TissError(f"{path}: not a readable .npy file ({error})") from None
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TissError(f"{path}: expected one row of whole numbers, indices into the sorted training ids")
+    return [_at(path, int(index), ids) for index in array]
+
+
+def _from_text(path: Path, ids: Sequence[str]) -> list[str]:
+    words = read_text(path).split()
+    known = set(ids)
+    if words and words[0] not in known and all(word.isdecimal() and len(word) < 10 for word in words):
+        return [_at(path, int(word), ids) for word in words]
+    for word in words:
+        if word not in known:
+            raise TissError(f"{path}: {word} is no training id of this data set")
+    return words
+
+
+def _at(path: Path, index: int, ids: Sequence[str]) -> str:
+    if not 0 <= index < len(ids):
+        raise TissError(
+            f"{path}: index {index}, but the data set has {len(ids)} training images (0 to {len(ids) - 1})"
+        )
+    return ids[index]

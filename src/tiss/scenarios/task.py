@@ -1,6 +1,6 @@
 """Which classes come when: tasks `a-b`, explicit groups, and the order of the classes.
 
-Classes are named by their name or by their label value (1..K). Everything here gives label values.
+Classes are given by name or by label value (1..K). Everything here returns label values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def parse_task(task: TaskLike, classes: Sequence[str], order: OrderLike | None =
     """The label values of each step's new classes.
 
     `a-b` takes the first `a` classes of `order`, then `b` at a time until all are used; groups such as
-    'cat,dog/person' (or lists of names) may leave classes out, which then stay background for ever.
+    'cat,dog/person' (or lists of names) may leave classes out, which then always stay background.
 
     >>> parse_task("2-1", ["cat", "dog", "person"])
     ((1, 2), (3,))
@@ -34,7 +34,7 @@ def parse_task(task: TaskLike, classes: Sequence[str], order: OrderLike | None =
             return _by_size(int(sizes[1]), int(sizes[2]), values)
         task = [[name.strip() for name in group.split(",")] for group in task.split("/")]
     if order is not None:
-        raise TissError("--order goes with a task a-b only: groups are in their own order already")
+        raise TissError("works with a task a-b only: groups are in their own order already", setting="order")
     return _explicit(task, classes)
 
 
@@ -53,32 +53,34 @@ def parse_order(order: OrderLike | None, classes: Sequence[str]) -> tuple[int, .
         if order.startswith("random:"):
             return _random_order(order, count)
         order = [name.strip() for name in order.split(",")]
-    values = tuple(class_value(name, classes, "--order") for name in order)
+    values = tuple(class_value(name, classes, "order") for name in order)
     for value in values:
         if values.count(value) > 1:
-            raise TissError(f"--order names {classes[value - 1]!r} twice")
+            raise TissError(f"names {classes[value - 1]!r} twice", setting="order")
     if len(values) < count:
         missing = [classes[value - 1] for value in range(1, count + 1) if value not in values]
-        raise TissError(f"--order leaves out {_listed(missing)}: it must name all {count} classes")
+        raise TissError(f"leaves out {_listed(missing)}: it must name all {count} classes", setting="order")
     return values
 
 
-def class_value(name: str | int, classes: Sequence[str], flag: str) -> int:
-    """The label value of a class given by name or number; an unknown one suggests the nearest."""
+def class_value(name: str | int, classes: Sequence[str], setting: str) -> int:
+    """The label value of a class given by name or number; the error for an unknown one suggests the nearest."""
     text = str(name)
     if text in classes:
         return list(classes).index(text) + 1
     if text.isdigit():
         if 1 <= int(text) <= len(classes):
             return int(text)
-        raise TissError(f"{flag}: no class number {text}: the data set's classes are 1 to {len(classes)}")
-    if not text:
-        raise TissError(f"{flag}: an empty class name: write names with commas, groups with '/'")
-    raise TissError(f"{flag}: {suggest(text, classes, 'class')}")
+        message = f"has no class number {text}: the data set's classes are 1 to {len(classes)}"
+    elif not text:
+        message = "has an empty class name: write names with commas, groups with '/'"
+    else:
+        message = f"has an {suggest(text, classes, 'class')}"
+    raise TissError(message, setting=setting)
 
 
 def task_name(groups: Groups, classes: Sequence[str]) -> str:
-    """`a-b` where the groups can be said so (whatever their order), else their names."""
+    """`a-b` where the sizes of the groups allow it, otherwise their names."""
     sizes = [len(group) for group in groups]
     if sum(sizes) == len(classes) and len(set(sizes[1:])) <= 1:
         return f"{sizes[0]}-{sizes[1] if len(sizes) > 1 else 1}"
@@ -88,7 +90,7 @@ def task_name(groups: Groups, classes: Sequence[str]) -> str:
 def _random_order(order: str, count: int) -> tuple[int, ...]:
     seed = order.removeprefix("random:")
     if not seed.isdigit():
-        raise TissError(f"--order {order}: the seed must be a whole number, as in random:0")
+        raise TissError(f"{order}: the seed must be a whole number, as in random:0", setting="order")
     return tuple(int(value) + 1 for value in stream(int(seed), "class order").permutation(count))
 
 
@@ -96,9 +98,8 @@ def _by_size(first: int, later: int, values: tuple[int, ...]) -> Groups:
     count = len(values)
     rest = count - first
     if first < 1 or later < 1 or rest < 0 or rest % later:
-        raise TissError(
-            f"--task {first}-{later} does not fit {count} classes: {_fitting(first, later, count)}"
-        )
+        message = f"{first}-{later} does not fit {count} classes: {_fitting(first, later, count)}"
+        raise TissError(message, setting="task")
     starts = range(first, count, later)
     return (values[:first], *(values[start : start + later] for start in starts))
 
@@ -114,17 +115,18 @@ def _fitting(first: int, later: int, count: int) -> str:
 
 
 def _explicit(task: Sequence[Sequence[str | int]], classes: Sequence[str]) -> Groups:
-    groups = tuple(tuple(class_value(name, classes, "--task") for name in group) for group in task)
+    groups = tuple(tuple(class_value(name, classes, "task") for name in group) for group in task)
     if not groups or not all(groups):
-        raise TissError("--task: a group without classes: write groups as 'cat,dog/person'")
+        raise TissError("has a group without classes: write groups as 'cat,dog/person'", setting="task")
     owner: dict[int, int] = {}
     for index, group in enumerate(groups):
         for value in group:
             if value in owner:
-                where = (
-                    f"groups {owner[value]} and {index}" if owner[value] != index else f"group {index}, twice"
+                twice = owner[value] == index
+                where = f"group {index}, twice" if twice else f"groups {owner[value]} and {index}"
+                raise TissError(
+                    f"has overlapping groups: {classes[value - 1]!r} is in {where}", setting="task"
                 )
-                raise TissError(f"--task: groups overlap: {classes[value - 1]!r} is in {where}")
             owner[value] = index
     return groups
 

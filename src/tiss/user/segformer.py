@@ -1,7 +1,7 @@
 """A SegFormer in transformers' format as a model of tiss: encoder, decoder, class names.
 
-A model without a background channel gets one: its row is the mean of the classes' rows, its bias is such that
-its median probability over the given pictures is .01. It is refused unless nearly all predictions stay.
+A model without a background channel gets one: its row is the mean of the classes' rows, and its bias makes its median
+probability over the given images 0.01. The model is refused if this changes more than 1 % of its predictions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from tiss.config import ModelConfig
 from tiss.data.classes import BACKGROUND_NAMES
-from tiss.engine.world import choose_device
+from tiss.engine.device import choose_device
+from tiss.engine.predictor import resize
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits
 from tiss.files import read_json
@@ -25,18 +26,17 @@ from tiss.models.encoder import ENCODERS, outline
 from tiss.models.mit import MixTransformer
 from tiss.models.model import SegmentationModel
 from tiss.models.pretrained import choose_file, find_colours, fit_names, read_weights
-from tiss.user.segment import resize
 
 PROBABILITY = 0.01  # of the added background, in the median
-MUST_STAY = 0.99  # share of pixels whose class must stay when the background is added
+MUST_STAY = 0.99  # share of pixels whose class the added background must not change
 MOST_CLASSES = 253
 DEFAULT_SIZE = 512
 
 
 def from_segformer(
-    folder: Path, pictures: Sequence[Tensor], *, allow_pickle: bool = False, device: str = "auto"
+    folder: Path, images: Sequence[Tensor], *, allow_pickle: bool = False, device: str = "auto"
 ) -> SegmentationModel:
-    """The model in `folder`, channel 0 the background; `pictures` (uint8 3 × H × W) set its bias."""
+    """The model in `folder`, channel 0 the background; `images` (uint8 3 × H × W) set its bias."""
     config = read_json(folder / "config.json")
     names = read_names(config, folder / "config.json")
     encoder = find_encoder(config, folder / "config.json")
@@ -63,7 +63,7 @@ def from_segformer(
     model.record = {"eval_size": size, "source": "segformer"}
     model.eval()
     if background is None:
-        add_background(model, pictures, size, choose_device(device), str(folder))
+        add_background(model, images, size, choose_device(device), str(folder))
     return model
 
 
@@ -77,12 +77,12 @@ def read_names(config: Any, path: Path) -> list[str]:
         raise TissError(f"{path}: {len(names)} classes: between 1 and {MOST_CLASSES} can be extended")
     for name in names:
         if names.count(name) > 1:
-            raise TissError(f"{path}: 'id2label' has {name!r} twice: every class needs a name of its own")
+            raise TissError(f"{path}: 'id2label' has {name!r} twice: class names must be unique")
     return names
 
 
 def find_encoder(config: Any, path: Path) -> str:
-    """The native encoder with the shapes that the configuration gives."""
+    """The name of the encoder that has the configuration's shapes."""
     wanted = {key: config.get(key) for key in ("hidden_sizes", "depths", "num_attention_heads", "sr_ratios")}
     for name in ENCODERS:
         encoder = outline(name) if name.startswith("mit_") else None
@@ -90,7 +90,7 @@ def find_encoder(config: Any, path: Path) -> str:
             continue
         if encoder.decoder_channels == config.get("decoder_hidden_size"):
             return name
-    raise TissError(f"{path}: a SegFormer of another shape than b0 to b5 cannot be extended")
+    raise TissError(f"{path}: only the SegFormers b0 to b5 can be extended; this one has another shape")
 
 
 def shape_of(encoder: MixTransformer) -> dict[str, list[int]]:
@@ -105,7 +105,7 @@ def shape_of(encoder: MixTransformer) -> dict[str, list[int]]:
 
 
 def read_size(folder: Path) -> int:
-    """The shorter side that the model was made for, from its preprocessor's file."""
+    """The shorter side for which the model was trained, from its preprocessor's file."""
     path = folder / "preprocessor_config.json"
     table = read_json(path) if path.is_file() else None
     size = table.get("size") if isinstance(table, dict) else None
@@ -119,15 +119,15 @@ def encoder_part(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def take(tensors: dict[str, Tensor], name: str, folder: Path) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one layer of the decoder."""
+    """Weight and bias of a layer of the decoder."""
     try:
         return tensors[f"decode_head.{name}.weight"], tensors[f"decode_head.{name}.bias"]
     except KeyError as error:
-        raise TissError(f"{folder}: not a whole SegFormer: {error} is missing") from None
+        raise TissError(f"{folder}: not a complete SegFormer: {error} is missing") from None
 
 
 def load_decoder(model: SegmentationModel, tensors: dict[str, Tensor], folder: Path) -> None:
-    """The decoder's weights; the fusing layer's input is joined coarsest first there, finest first here."""
+    """The decoder's weights; transformers concatenates its levels coarsest first, tiss finest first."""
     kind = "linear_projections" if "decode_head.linear_projections.0.proj.weight" in tensors else "linear_c"
     width = model.decoder.channels
     state: dict[str, Tensor] = {}
@@ -137,13 +137,13 @@ def load_decoder(model: SegmentationModel, tensors: dict[str, Tensor], folder: P
     fuse = tensors.get("decode_head.linear_fuse.weight")
     if fuse is None or fuse.shape != (width, 4 * width, 1, 1):
         raise TissError(
-            f"{folder}: not a whole SegFormer: decode_head.linear_fuse.weight is missing or of another shape"
+            f"{folder}: not a complete SegFormer: decode_head.linear_fuse.weight is missing or of another shape"
         )
     state["fuse.0.weight"] = torch.cat(list(fuse.split(width, dim=1))[::-1], dim=1)
     for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
         found = tensors.get(f"decode_head.batch_norm.{part}")
         if found is None:
-            raise TissError(f"{folder}: not a whole SegFormer: decode_head.batch_norm.{part} is missing")
+            raise TissError(f"{folder}: not a complete SegFormer: decode_head.batch_norm.{part} is missing")
         state[f"fuse.1.{part}"] = found
     try:
         model.decoder.load_state_dict(state)
@@ -165,14 +165,14 @@ def fill_head(model: SegmentationModel, rows: Tensor, biases: Tensor, has_backgr
 
 @torch.inference_mode()
 def add_background(
-    model: SegmentationModel, pictures: Sequence[Tensor], size: int, device: str, name: str
+    model: SegmentationModel, images: Sequence[Tensor], size: int, device: str, name: str
 ) -> None:
-    """Sets the bias of channel 0: p_0 = .01 in the median over all pixels, that is
-    β_0 = log(.01 / .99) − median(z_0 − lse(z_1, …)), since the logistic function keeps the order."""
+    """Sets the bias of channel 0 so that the median of p_0 over all pixels is 0.01:
+    β_0 = log(0.01 / 0.99) − median(z_0 − logsumexp(z_1, …)), since the logistic function is monotonic."""
     model.to(device)
     margins, best = [], []
-    for picture in pictures:
-        logits = slide_logits(model, resize(picture[None].to(device), size), window=size)[0]
+    for image in images:
+        logits = slide_logits(model, resize(image[None].to(device), size), window=size)[0]
         rest = logits[1:]
         margins.append((logits[0] - rest.logsumexp(dim=0)).flatten().cpu())
         best.append((logits[0] - rest.amax(dim=0)).flatten().cpu())
@@ -181,7 +181,7 @@ def add_background(
     if stay < MUST_STAY:
         raise TissError(
             f"{name}: has no background class, and one would change {100 * (1 - stay):.1f} % of its "
-            "predictions on these pictures (more than 1 %): it cannot be extended"
+            "predictions on these images (more than 1 %): it cannot be extended"
         )
     model.head.biases[0][0] = bias
     model.to("cpu")

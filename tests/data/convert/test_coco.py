@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.data.samples import write_picture
 from tiss.data.convert import Options, read_coco, write_folder
-from tiss.data.convert.coco import decode_runs
+from tiss.data.convert.readers import decode_runs
 from tiss.data.folder import Folder
 from tiss.errors import TissError
 
@@ -105,7 +105,7 @@ def test_compressed_in_a_file(source: Path, tmp_path: Path) -> None:
     ("path", "value", "words"),
     [
         (("annotations", 0, "category_id"), 99, "annotation 1: category 99"),
-        (("annotations", 0, "image_id"), 99, "annotations of picture 99"),
+        (("annotations", 0, "image_id"), 99, "annotations of image 99"),
         (("annotations", 0, "segmentation"), [[1, 2, 3]], "annotation 1: a polygon"),
         (("annotations", 0, "segmentation"), [[1, 2, "x", 3]], "annotation 1: points"),
         (("annotations", 0, "segmentation"), [[1, 2, 1e9, 3]], "annotation 1: a point"),
@@ -140,7 +140,7 @@ def test_faults_found_while_drawing(source: Path, tmp_path: Path) -> None:
     content["images"][1]["width"] = 13
     content["annotations"][1]["segmentation"]["counts"] = [1, 2]
     found = read_coco(save(source, content), tmp_path / "photos")
-    with pytest.raises(TissError, match=r"labels\.json, picture 'a\.jpg': .* do not fill .*\(and 1 more\)"):
+    with pytest.raises(TissError, match=r"labels\.json, image 'a\.jpg': .* do not fill .*\(and 1 more\)"):
         write_folder(found, tmp_path / "out", Options())
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out-*"))

@@ -24,21 +24,21 @@ def square(side: int) -> Polygon:
 @pytest.fixture
 def found(tmp_path: Path) -> Found:
     """Two pictures of 12 × 8 = 96 pixels: a cat of 16 under a dog of 4; two cats, one hidden by the other."""
-    pictures = []
+    images = []
     for name, objects in (
         ("a", (("cat", square(4)), ("dog", square(2)))),
         ("b", (("cat", square(4)), ("cat", square(3)))),
     ):
         write_picture(tmp_path / f"photos/{name}.jpg")
-        pictures.append(
+        images.append(
             Labelled(name, tmp_path / f"photos/{name}.jpg", name, (12, 8), (*objects, ("void", square(1))))
         )
-    return Found(["cat", "dog", "bird", "void"], pictures)
+    return Found(["cat", "dog", "bird", "void"], images)
 
 
 def test_pictures_objects_and_share_of_pixels(found: Found, tmp_path: Path) -> None:
     rows = summarise(found, write_folder(found, tmp_path / "out", Options()))
-    assert [(row.name, row.pictures, row.objects) for row in rows] == [
+    assert [(row.name, row.images, row.objects) for row in rows] == [
         ("cat", 2, 3),
         ("dog", 1, 1),
         ("bird", 0, 0),
@@ -49,7 +49,7 @@ def test_pictures_objects_and_share_of_pixels(found: Found, tmp_path: Path) -> N
 def test_only_chosen_classes_are_counted(found: Found, tmp_path: Path) -> None:
     written = write_folder(found, tmp_path / "out", Options(classes=("dog",)))
     (row,) = summarise(found, written)
-    assert (row.name, row.pictures, row.objects) == ("dog", 1, 1)
+    assert (row.name, row.images, row.objects) == ("dog", 1, 1)
 
 
 def test_lookalikes() -> None:

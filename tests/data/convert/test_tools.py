@@ -69,7 +69,7 @@ def test_cvat_faults(cvat: Path, tmp_path: Path) -> None:
     with pytest.raises(TissError, match=r"b\.png: colour 77 77 77"):
         write_folder(read_cvat(cvat), tmp_path / "out", Options())
     (cvat / "JPEGImages/a.JPG").unlink()
-    with pytest.raises(TissError, match=r"a\.png: no picture a in .*--images"):
+    with pytest.raises(TissError, match=r"a\.png: no image a in .*images"):
         read_cvat(cvat)
     for text, words in (
         ("cat:1,2::", "line 1: expected"),
@@ -142,7 +142,7 @@ def test_labelme_faults(tmp_path: Path) -> None:
         read_labelme(root)
     labelme_file(root, "a", [])
     (root / "a.jpg").unlink()
-    with pytest.raises(TissError, match=r"a\.json: its picture 'a\.jpg' is not in"):
+    with pytest.raises(TissError, match=r"a\.json: its image 'a\.jpg' is not in"):
         read_labelme(root)
     (root / "a.json").write_text("[" * 5000)
     with pytest.raises(TissError, match=r"a\.json"):
@@ -199,16 +199,16 @@ def test_supervisely(tmp_path: Path) -> None:
 
 def test_spaces_around_a_name_do_not_count(tmp_path: Path) -> None:
     root = supervisely_project(tmp_path / "project", [OBJECTS[0] | {"classTitle": "dog "}])
-    assert [label for label, _ in read_supervisely(root).pictures[0].objects] == ["dog"]
+    assert [label for label, _ in read_supervisely(root).images[0].objects] == ["dog"]
     (root / "meta.json").write_text(json.dumps({"classes": [{"title": "dog"}, {"title": " dog"}]}))
-    with pytest.raises(TissError, match="class 'dog' is named twice"):
+    with pytest.raises(TissError, match="class 'dog' is there twice"):
         write_folder(read_supervisely(root), tmp_path / "out", Options())
     assert not (tmp_path / "out").exists()
 
 
 def test_supervisely_with_several_data_sets(tmp_path: Path) -> None:
     found = read_supervisely(supervisely_project(tmp_path / "project", OBJECTS, ("one", "two")))
-    assert [item.id for item in found.pictures] == ["one/a", "two/a"]
+    assert [item.id for item in found.images] == ["one/a", "two/a"]
 
 
 def test_supervisely_faults(tmp_path: Path) -> None:
@@ -220,5 +220,5 @@ def test_supervisely_faults(tmp_path: Path) -> None:
     (tmp_path / "project/one/img/a.jpg").unlink()
     content = {"size": {"width": 1, "height": 1}, "objects": []}
     (tmp_path / "project/one/ann/a.jpg.json").write_text(json.dumps(content))
-    with pytest.raises(TissError, match=r"a\.jpg\.json: its picture"):
+    with pytest.raises(TissError, match=r"a\.jpg\.json: its image"):
         read_supervisely(tmp_path / "project")

@@ -1,13 +1,16 @@
 """Labels from other tools into the `folder` layout."""
 
-from __future__ import annotations
-
-from tiss.data.convert.coco import read_coco
-from tiss.data.convert.cvat import read_cvat
-from tiss.data.convert.labelme import read_labelme
-from tiss.data.convert.summary import ClassSummary, find_lookalikes, find_unlabelled, summarise
-from tiss.data.convert.supervisely import read_supervisely
-from tiss.data.convert.writing import Found, Labelled, Options, Written, write_folder
+from tiss.data.convert.readers import read_coco, read_cvat, read_labelme, read_supervisely
+from tiss.data.convert.writing import (
+    Found,
+    Labelled,
+    Options,
+    Written,
+    find_lookalikes,
+    find_unlabelled,
+    summarise,
+    write_folder,
+)
 
 CONVERTERS = {
     "coco": read_coco,
@@ -15,20 +18,3 @@ CONVERTERS = {
     "labelme": read_labelme,
     "supervisely": read_supervisely,
 }
-
-__all__ = [
-    "CONVERTERS",
-    "ClassSummary",
-    "Found",
-    "Labelled",
-    "Options",
-    "Written",
-    "find_lookalikes",
-    "find_unlabelled",
-    "read_coco",
-    "read_cvat",
-    "read_labelme",
-    "read_supervisely",
-    "summarise",
-    "write_folder",
-]

@@ -2,7 +2,7 @@
 
 A pixel belongs to an outline if its centre lies inside; a centre exactly on a left or upper edge is
 inside, on a right or lower edge outside. So outlines that share an edge neither overlap nor leave a gap,
-and areas are kept on average. Coordinates count from the picture's upper left corner; the first pixel's
+and areas are kept on average. Coordinates count from the image's upper left corner; the first pixel's
 centre is (0.5, 0.5).
 """
 
@@ -28,7 +28,7 @@ Overlap = Literal["smaller", "order"]
 
 @dataclass(frozen=True)
 class Patch:
-    """The pixels of an object: bool h × w, whose upper left corner lies at (top, left) of the picture."""
+    """The pixels of an object: bool h × w, whose upper left corner lies at (top, left) of the image."""
 
     top: int
     left: int
@@ -39,7 +39,7 @@ class Patch:
 
 
 class Shape(Protocol):
-    """Anything that covers pixels of a picture of a given size."""
+    """Anything that covers pixels of an image of a given size."""
 
     def cover(self, height: int, width: int) -> Patch: ...
 
@@ -121,7 +121,7 @@ class Runs:
         if (self.height, self.width) != (height, width):
             raise TissError(f"a run-length mask of {self.width} × {self.height} on {width} × {height} pixels")
         if any(count < 0 for count in self.counts) or sum(self.counts) != height * width:
-            raise TissError("a run-length mask whose runs do not fill its picture")
+            raise TissError("a run-length mask whose runs do not fill its image")
         values = np.arange(len(self.counts)) % 2 == 1
         return Patch(0, 0, np.repeat(values, self.counts).reshape(height, width, order="F"))
 

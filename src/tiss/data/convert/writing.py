@@ -1,12 +1,11 @@
-"""What all converters share: pictures with their objects become a `folder` data set."""
+"""What all converters share: labelled images become a `folder` data set, and a summary of what is in it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,18 +13,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tiss.data.base import Entry, stop_at
 from tiss.data.classes import BACKGROUND_NAMES, IGNORE_NAMES, MOST_CLASSES
 from tiss.data.convert.raster import Overlap, Shape, label_number, paint
-from tiss.data.images import Colour, load_mask, picture_size
-from tiss.data.index import parallel_map
+from tiss.data.images import Colour, has_image_suffix, image_size, load_mask
+from tiss.data.index import check_same_size, parallel_map
 from tiss.data.voc import voc_colours
 from tiss.errors import TissError
+from tiss.files import atomic_folder, make_folder
 from tiss.randomness import seed_of
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """One picture and what is on it: objects to draw, or a mask file in colours."""
+    """One image and what is on it: objects to draw, or a mask file in colours."""
 
     id: str
     image: Path
@@ -38,10 +39,10 @@ class Labelled:
 
 @dataclass
 class Found:
-    """What a converter read: classes in order, pictures, and what it had to leave out (reason → count)."""
+    """What a converter read: classes in order, images, and what it had to leave out (reason → count)."""
 
     classes: list[str]
-    pictures: list[Labelled]
+    images: list[Labelled]
     colours: dict[Colour, str] = field(default_factory=dict)  # of mask files
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -58,7 +59,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Written:
-    """How many pictures went where, and what is on them."""
+    """How many images went where, and what is on them."""
 
     train: int
     test: int
@@ -69,62 +70,50 @@ class Written:
 def write_folder(found: Found, out: Path, options: Options) -> Written:
     """Writes `found` in the `folder` layout to `out`, whole or not at all; every fault is found first.
 
-    A picture goes to the test if the source says so or, where it says nothing, by a hash of its id: the
-    choice does not change when pictures are added.
+    An image goes to the test if the source says so or, where it says nothing, by a hash of its id: the choice
+    does not change when images are added.
     """
     classes = _chosen_classes(found, options)
     if not 0 <= options.test_share < 1:
-        raise TissError(f"--test-share {options.test_share}: give a share from 0 to less than 1")
-    if not found.pictures:
-        raise TissError(f"{out}: nothing to convert: no labelled picture was found")
-    twice = [id for id, count in Counter(item.id for item in found.pictures).items() if count > 1]
+        raise TissError(f"{options.test_share}: give a share from 0 to less than 1", setting="test_share")
+    if not found.images:
+        raise TissError(f"{out}: nothing to convert: no labelled image was found")
+    twice = [id for id, count in Counter(item.id for item in found.images).items() if count > 1]
     if twice:
-        raise TissError(f"picture {twice[0]!r} comes twice (and {len(twice) - 1} more); rename one of them")
+        raise TissError(f"image {twice[0]!r} is there twice (and {len(twice) - 1} more); rename one of them")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise TissError(f"--out {out}: already there; name a new folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+        raise TissError(f"{out} exists already; name a new folder", setting="out")
+    splits = {item.id: item.split or _split(item.id, options.test_share) for item in found.images}
+    numbers = {name: value for value, name in enumerate(classes, 1)}
+    make_folder(out.parent)
+    with atomic_folder(out, durable=False) as folder:
         for kind in ("images", "masks"):
-            (temporary / kind / "train").mkdir(parents=True)
-        splits = {item.id: item.split or _split(item.id, options.test_share) for item in found.pictures}
-        numbers = {name: value for value, name in enumerate(classes, 1)}
-        write = partial(
-            _write_one, folder=temporary, splits=splits, numbers=numbers, found=found, options=options
-        )
-        results = list(parallel_map(write, found.pictures, "Converting"))
-        faults = [result for result in results if isinstance(result, str)]
-        if faults:
-            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            raise TissError(f"{faults[0]}{more}")
-        (temporary / "classes.txt").write_text("".join(f"{name}\n" for name in ("background", *classes)))
-        temporary.chmod(0o755)
-        if out.exists():
-            out.rmdir()
-        temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            (folder / kind / "train").mkdir(parents=True)
+        write = partial(_write_one, folder=folder, splits=splits, numbers=numbers, found=found, link=options.link,
+                        overlap=options.overlap)  # fmt: skip
+        results = list(parallel_map(write, found.images, "Converting"))
+        stop_at([result for result in results if isinstance(result, str)])
+        (folder / "classes.txt").write_text("".join(f"{name}\n" for name in ("background", *classes)))
     counts = Counter(splits.values())
     return Written(counts["train"], counts["test"], tuple(classes), tuple(results))
 
 
 def _chosen_classes(found: Found, options: Options) -> list[str]:
-    special = BACKGROUND_NAMES + IGNORE_NAMES
-    names = [name for name in found.classes if name.lower() not in special]
+    names = [name for name in found.classes if name.lower() not in BACKGROUND_NAMES + IGNORE_NAMES]
     if options.classes is not None:
         unknown = [name for name in options.classes if name not in names]
         if unknown:
-            raise TissError(f"--classes: no {unknown[0]!r} here; there are {', '.join(names)}")
+            raise TissError(f"no {unknown[0]!r} here; there are {', '.join(names)}", setting="classes")
         names = list(options.classes)
     if not names:
         raise TissError("no class is named in the source")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise TissError(f"class {twice!r} is named twice (spaces around a name do not count); rename one")
+        raise TissError(f"class {twice!r} is there twice (spaces around a name do not count); rename one")
     if "" in names:
-        raise TissError("a label has no name; give it one, or choose the classes to keep with --classes")
+        raise TissError("a label has no name; name it, or choose the classes to keep")
     if len(names) > MOST_CLASSES:
-        raise TissError(f"{len(names)} classes, but masks hold {MOST_CLASSES}; choose some with --classes")
+        raise TissError(f"{len(names)} classes, but masks hold {MOST_CLASSES}; choose the classes to keep")
     wrong = [name for name in names if any(sign in name for sign in ",/\n") or name.startswith("#")]
     if wrong:
         raise TissError(f"class {wrong[0]!r}: a class name holds no comma, slash or leading #; rename it")
@@ -141,40 +130,32 @@ def _write_one(
     splits: dict[str, str],
     numbers: dict[str, int],
     found: Found,
-    options: Options,
+    link: bool,
+    overlap: Overlap,
 ) -> dict[int, int] | str:
-    """Writes one picture and its mask; returns the mask's pixels of each value, or what is wrong."""
+    """Writes one image and its mask; returns the mask's pixels of each value, or what is wrong."""
     try:
-        width, height = picture_size(item.image)
+        width, height = image_size(item.image)
         if item.size is not None and item.size != (width, height):
             raise TissError(
                 f"labels for {item.size[0]} × {item.size[1]}, but {item.image} is {width} × {height}"
             )
         if item.mask is not None:
-            mask = _recoloured(item.mask, found.colours, numbers)
-            if mask.shape != (height, width):
-                raise TissError(
-                    f"the mask is {mask.shape[1]} × {mask.shape[0]}, its picture {width} × {height}"
-                )
+            colours = {colour: label_number(name, numbers) or 0 for colour, name in found.colours.items()}
+            mask = load_mask(item.mask, colours)
+            check_same_size(item.mask, mask, (width, height))
         else:
-            mask = paint(item.objects, height, width, numbers, options.overlap)
+            mask = paint(item.objects, height, width, numbers, overlap)
     except TissError as error:
-        text = str(error)
-        return text if item.where in text else f"{item.where}: {text}"
-    split = splits[item.id]
-    image = folder / "images" / split / f"{item.id}{item.image.suffix.lower()}"
+        return str(error) if item.where in str(error) else f"{item.where}: {error}"
+    image = folder / "images" / splits[item.id] / f"{item.id}{item.image.suffix.lower()}"
     image.parent.mkdir(parents=True, exist_ok=True)
-    if options.link:
+    if link:
         os.symlink(item.image.resolve(), image)
     else:
         shutil.copyfile(item.image, image)
-    save_mask(mask, folder / "masks" / split / f"{item.id}.png")
-    counts = np.bincount(mask.ravel(), minlength=256)
-    return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-
-
-def _recoloured(path: Path, colours: dict[Colour, str], numbers: dict[str, int]) -> np.ndarray:
-    return load_mask(path, {colour: label_number(name, numbers) or 0 for colour, name in colours.items()})
+    save_mask(mask, folder / "masks" / splits[item.id] / f"{item.id}.png")
+    return Entry.of(mask).pixels
 
 
 def save_mask(mask: np.ndarray, path: Path) -> None:
@@ -185,10 +166,48 @@ def save_mask(mask: np.ndarray, path: Path) -> None:
     image.save(path)
 
 
-def find_picture(name: str, folders: Sequence[Path], where: str) -> Path:
-    """The picture that a label file names, by its last part alone, so that a file cannot point elsewhere."""
-    last = name.replace("\\", "/").rsplit("/", 1)[-1]
-    for folder in folders:
-        if last and os.path.isfile(folder / last):  # a name that no file can have is simply not there
-            return folder / last
-    raise TissError(f"{where}: its picture {last!r} is not in {', '.join(map(str, folders))}; see --images")
+@dataclass(frozen=True)
+class ClassSummary:
+    """How much of a class there is."""
+
+    name: str
+    images: int  # whose mask has a pixel of it
+    objects: int | None  # outlines of it in the labels; None where they came as masks
+    share: float  # of all pixels
+
+
+def summarise(found: Found, written: Written) -> list[ClassSummary]:
+    """A summary of each class that was written, in order: a slip in a label shows here, not in a trained model."""
+    images: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
+    for mask in written.pixels:
+        images.update(mask.keys())
+        pixels.update(mask)
+    objects = Counter(label for item in found.images for label, _ in item.objects)
+    drawn = any(item.mask is None for item in found.images)
+    total = max(1, sum(pixels.values()))
+    return [
+        ClassSummary(name, images[value], objects[name] if drawn else None, pixels[value] / total)
+        for value, name in enumerate(written.classes, 1)
+    ]
+
+
+def find_lookalikes(names: Iterable[str]) -> list[list[str]]:
+    """Groups of class names that differ only in upper and lower case, spaces, hyphens or underscores.
+
+    >>> find_lookalikes(["tv", "dog", "Tv", "road sign", "road_sign"])
+    [['tv', 'Tv'], ['road sign', 'road_sign']]
+    """
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(names):
+        if name.lower() not in BACKGROUND_NAMES + IGNORE_NAMES:  # these have many forms of one meaning
+            groups["".join(name.replace("-", " ").replace("_", " ").split()).casefold()].append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def find_unlabelled(found: Found) -> list[Path]:
+    """Images beside labelled ones that are in no label file, by name."""
+    labelled = {os.path.abspath(item.image) for item in found.images}
+    folders = sorted({item.image.parent for item in found.images})
+    beside = (path for folder in folders for path in sorted(folder.iterdir()))
+    return [p for p in beside if os.path.abspath(p) not in labelled and has_image_suffix(p) and p.is_file()]

@@ -1,0 +1,212 @@
+"""Where a batch's pixels come from: files that are read when asked for, or the decoded split in memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import psutil
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tiss.data.augment import one_thread, pack, shrink
+from tiss.data.base import Dataset, Sample, read_checked
+from tiss.data.batches import Place, Size
+from tiss.data.index import parallel_map, processors
+from tiss.errors import TissError
+
+Progress = Callable[[int, int], None]  # samples done, samples in all
+
+RAM_SHARE = 0.4  # of the free memory, for `auto`
+RAM_SHARE_ASKED = 0.9  # where the user asked for memory
+GPU_SHARE = 0.6
+BYTES = 4  # a packed pixel
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+class FileSource:
+    """Reads samples from the data set when they are asked for.
+
+    Images whose shorter side is longer than `shorter` are resized to it as they are read.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, shorter: int | None = None) -> None:
+        self.dataset = dataset
+        self.split = split
+        self.shorter = shorter
+
+    def find(self, id: str) -> tuple[Tensor, Size]:
+        """Packed pixels of one sample, with its height and width."""
+        with one_thread():
+            sample = limit(read_checked(self.dataset, self.split, id), self.shorter)
+            height, width = sample.label.shape
+            return pack(sample), (height, width)
+
+    def collect(self, found: Sequence[tuple[Tensor, Size]]) -> tuple[Tensor, list[Place]]:
+        places, offset = [], 0
+        for pixels, size in found:
+            places.append((offset, size))
+            offset += len(pixels)
+        return torch.cat([pixels for pixels, _ in found]), places
+
+    def sizes(self) -> dict[str, Size]:
+        """Height and width of every sample of the split as `find` gives it; broken ones are not there."""
+        return {id: limited(size, self.shorter) for id, size in self.dataset.sizes(self.split).items()}
+
+
+class MemoryStore:
+    """Samples of a split as packed pixels in one flat buffer, on the CPU or the GPU; each is decoded once."""
+
+    def __init__(self, sizes: dict[str, Size], device: torch.device | str = "cpu") -> None:
+        """`sizes` are those of every sample that may be loaded."""
+        pixels = sum(height * width for height, width in sizes.values())
+        self.device = torch.device(device)
+        self.sizes = sizes
+        # on a CPU only addresses are taken here: memory is used as samples come
+        on_cpu = self.device.type == "cpu"
+        self.buffer = _shared(pixels) if on_cpu else torch.empty(pixels, dtype=torch.int32, device=device)
+        self.used = 0  # pixels
+        self.places: dict[str, Place] = {}
+        self.broken: dict[str, str] = {}  # id → what is wrong with it
+
+    def missing(self, ids: Sequence[str]) -> list[str]:
+        """Those of `ids` that are not loaded yet."""
+        return [id for id in dict.fromkeys(ids) if id not in self.places and id not in self.broken]
+
+    def pixels(self, ids: Sequence[str]) -> int:
+        return sum(height * width for height, width in (self.sizes.get(id, (0, 0)) for id in ids))
+
+    def load(self, files: FileSource, ids: Sequence[str], progress: Progress | None = None) -> None:
+        """Decodes those of `ids` that are not here yet, by processes that write into memory they share."""
+        missing = self.missing(ids)
+        on_cpu = self.device.type == "cpu"
+        start = self.used
+        target = self.buffer[start:] if on_cpu else _shared(self.pixels(missing))
+        jobs: list[tuple[str, int]] = []
+        for id in missing:
+            jobs.append((id, self.used))
+            self.used += self.pixels([id])
+
+        def decode(job: tuple[str, int]) -> str | None:
+            id, offset = job
+            try:
+                pixels, size = files.find(id)
+            except TissError as error:
+                return str(error)
+            if size != self.sizes.get(id):
+                return f"{files.dataset.name} {files.split} {id}: changed while it was read; start again"
+            target[offset - start : offset - start + len(pixels)] = pixels
+            return None
+
+        with one_thread():
+            workers = min(16, cores())
+            problems = parallel_map(decode, jobs, "Reading images", workers, progress)
+            for (id, offset), problem in zip(jobs, problems, strict=True):
+                if problem is None:
+                    self.places[id] = (offset, self.sizes[id])
+                else:
+                    self.broken[id] = problem
+        if not on_cpu:
+            self.buffer[start : self.used].copy_(target)
+
+    def find(self, id: str) -> Place:
+        if id not in self.places:
+            raise TissError(self.broken[id])
+        return self.places[id]
+
+    def collect(self, found: Sequence[Place]) -> tuple[Tensor, list[Place]]:
+        return self.buffer, list(found)
+
+
+# All loaders of one data set object share what is decoded: steps of a run, and runs of a grid in one process.
+_stores: WeakKeyDictionary[Dataset, dict[Any, MemoryStore]] = WeakKeyDictionary()
+
+
+def open_store(
+    files: FileSource,
+    ids: Sequence[str],
+    kind: Literal["auto", "memory"],
+    device: torch.device,
+    progress: Progress | None = None,
+) -> MemoryStore | None:
+    """The store of `files` with `ids` decoded; None where `auto` finds that they do not fit.
+
+    The store is on the GPU where batches go there and the whole split fits, else in the machine's memory.
+    """
+    stores = _stores.setdefault(files.dataset, {})
+    key = (files.split, files.shorter, device)
+    store = stores.get(key)
+    sizes = files.sizes() if store is None else store.sizes
+    todo = ids if store is None else store.missing(ids)
+    needed = BYTES * sum(height * width for height, width in (sizes.get(id, (0, 0)) for id in todo))
+    free = free_memory() / max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    fits = needed <= (RAM_SHARE if kind == "auto" else RAM_SHARE_ASKED) * free
+    try:
+        if fits and store is None:
+            store = stores[key] = MemoryStore(sizes, _place(sizes, device))
+    except (OSError, RuntimeError):  # a system that promises no more memory than it has
+        fits = False
+    if store is None or not fits:
+        if kind == "auto":
+            return None
+        raise TissError(
+            f"memory: {files.dataset.name} {files.split} needs {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
+            "are free for it; use workers",
+            setting="train.loader",
+        )
+    store.load(files, ids, progress)
+    return store
+
+
+def _place(sizes: dict[str, Size], device: torch.device) -> torch.device:
+    needed = BYTES * sum(height * width for height, width in sizes.values())
+    fits = device.type == "cuda" and needed <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return device if fits else torch.device("cpu")
+
+
+def _shared(pixels: int) -> Tensor:
+    """Zeros that forked processes write into for each other to see."""
+    return torch.frombuffer(mmap.mmap(-1, BYTES * max(1, pixels)), dtype=torch.int32)[:pixels]
+
+
+def cores() -> int:
+    """Processors for this process: those that it may use, divided among the ranks on this machine."""
+    return max(1, processors() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def free_memory() -> float:
+    """Bytes that this process may still take: the machine's, or its container's where that is less."""
+    free = float(psutil.virtual_memory().available)
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        limit, used = ((CONTAINER / f"memory.{name}").read_text() for name in ("max", "current"))
+        free = min(free, float(int(limit) - int(used)))
+    return max(0.0, free)
+
+
+def limited(size: Size, shorter: int | None) -> Size:
+    """The size of a sample whose shorter side may be at most `shorter`."""
+    if shorter is None or min(size) <= shorter:
+        return size
+    to = shrink(*size, shorter)
+    return to.height, to.width
+
+
+def limit(sample: Sample, shorter: int | None) -> Sample:
+    """A sample whose shorter side is at most `shorter`: image by area-weighted bilinear, label by nearest.
+
+    A crop's own bilinear gather reads four pixels, which is right down to half the size; images far larger
+    than the crop are shrunk here once, so that they neither shimmer nor fill the memory.
+    """
+    height, width = sample.label.shape
+    size = limited((height, width), shorter)
+    if size == (height, width):
+        return sample
+    image = F.interpolate(sample.image[None], size, mode="bilinear", align_corners=False, antialias=True)[0]
+    label = F.interpolate(sample.label[None, None], size, mode="nearest-exact")[0, 0]
+    return Sample(image, label, sample.id)

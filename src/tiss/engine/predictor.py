@@ -1,0 +1,205 @@
+"""Predictions for images of any size: one predictor for Python, the command line, the web page and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from tiss.data.images import read_image
+from tiss.errors import TissError
+from tiss.evaluation.evaluate import slide_logits, window_starts
+from tiss.models.model import Rule, SegmentationModel, choose_labels
+from tiss.palette import class_colours
+
+MOST_LOGITS = 2**27  # numbers held at once: half a gigabyte in float32
+LONGEST = 8  # windows along the longer side of an image that is enlarged
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Class indices of one image at its own size."""
+
+    mask: np.ndarray  # uint8, H × W
+    image: np.ndarray  # uint8, H × W × 3
+    classes: tuple[str, ...]
+    colours: tuple[tuple[int, int, int], ...]
+
+    def shares(self) -> dict[str, float]:
+        """The share of the image that each class covers, largest first."""
+        counts = np.bincount(self.mask.ravel(), minlength=len(self.classes)) / self.mask.size
+        order = np.argsort(-counts, kind="stable")
+        return {self.classes[i]: float(counts[i]) for i in order if counts[i] > 0}
+
+    def overlay(self, opacity: float = 0.55) -> Image.Image:
+        """The image with each class in its colour; the background stays as it is."""
+        return overlay(self.image, self.mask, self.colours, opacity)
+
+    def to_image(self) -> Image.Image:
+        """The mask as a palette image whose pixel values are the class indices."""
+        image = Image.fromarray(self.mask)
+        image.putpalette([value for colour in self.colours for value in colour])
+        return image
+
+    def save(self, path: str | Path) -> None:
+        """Writes the mask as a palette image."""
+        self.to_image().save(path)
+
+
+class Predictor:
+    """A model and the size at which it sees images.
+
+    The shorter side of an image is resized to `size`, which is also the window's side. With `native`, images larger
+    than that keep their own size and the window slides over them.
+
+    Args:
+        model: moved to `device` and set to evaluation mode.
+        size: None takes the model's own (see `seen_size`).
+    """
+
+    def __init__(
+        self,
+        model: SegmentationModel,
+        size: int | None = None,
+        native: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model = model.to(device).eval()
+        self.size = size or seen_size(model)
+        self.native = native
+        self.device = device
+        self.classes = tuple(model.classes)
+
+    def on(self, device: torch.device | str) -> Predictor:
+        """The same predictor on another device; the model moves with it."""
+        return Predictor(self.model, self.size, self.native, device)
+
+    def labels(self, images: Sequence[Tensor]) -> list[Tensor]:
+        """uint8 images 3 × H × W of one size to channel numbers H × W (uint8, on the CPU)."""
+        with torch.inference_mode():
+            found = self._labels(torch.stack(list(images)).to(self.device))
+        return [label.to("cpu", torch.uint8) for label in found]
+
+    def one(self, image: Tensor) -> Tensor:
+        """One image uint8 3 × H × W to channel numbers H × W."""
+        return self.labels([image])[0]
+
+    def predict(self, image: Any) -> Prediction:
+        """Class indices at the image's own size; `image` is a path, a PIL image or a uint8 array H × W × 3."""
+        pixels = to_pixels(image)
+        colours = tuple(class_colours(len(self.classes)))
+        return Prediction(self.one(pixels).numpy(), pixels.permute(1, 2, 0).numpy(), self.classes, colours)
+
+    def _labels(self, images: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        scaled = images if self.native and min(height, width) >= self.size else resize(images, self.size)
+        if len(self.classes) * scaled[:, 0].numel() > MOST_LOGITS:
+            return resize_labels(tile_labels(self.model, scaled, self.size), (height, width))
+        logits = slide_logits(self.model, scaled, window=self.size)
+        return upsample_labels(logits, (height, width), self.model.rule)
+
+
+def seen_size(model: SegmentationModel) -> int:
+    """The shorter side at which the model is used: what its folder says, else the size it was built for."""
+    size = model.record.get("eval_size")
+    return size if isinstance(size, int) and 16 <= size <= 4096 else model.architecture.image_size
+
+
+def to_pixels(image: Any) -> Tensor:
+    """A path, a PIL image or a uint8 array H × W × 3 as uint8 3 × H × W."""
+    if isinstance(image, (str, Path)):
+        return read_image(Path(image))
+    if isinstance(image, Image.Image):
+        image = np.asarray(image.convert("RGB"))
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise TissError("an image must be a path, a PIL image or a uint8 array H × W × 3")
+    return torch.from_numpy(image.copy()).permute(2, 0, 1).contiguous()
+
+
+def overlay(
+    image: np.ndarray, mask: np.ndarray, colours: Sequence[tuple[int, int, int]], opacity: float = 0.55
+) -> Image.Image:
+    """The image H × W × 3 with the mask's classes in their colours; background and 255 stay as they are."""
+    table = np.zeros((256, 3), np.float32)
+    table[: len(colours)] = np.array(colours, np.float32)
+    mixed = (1 - opacity) * image + opacity * table[mask]
+    plain = (mask == 0) | (mask == 255)
+    return Image.fromarray(np.where(plain[..., None], image, mixed).round().astype(np.uint8))
+
+
+def resize(images: Tensor, size: int) -> Tensor:
+    """uint8 N × 3 × H × W with the shorter side resized to `size`, antialiased where that is smaller."""
+    height, width = images.shape[-2:]
+    if min(height, width) == size:
+        return images
+    factor = size / min(height, width)
+    if factor > 1:  # a strip of a few pixels must not become an image of millions
+        factor = max(1.0, min(factor, LONGEST * size / max(height, width)))
+    shape = (max(1, round(height * factor)), max(1, round(width * factor)))
+    resized = F.interpolate(images.float(), shape, mode="bilinear", antialias=factor < 1)
+    return resized.round().clamp(0, 255).to(torch.uint8)
+
+
+def upsample_labels(logits: Tensor, size: tuple[int, int], rule: Rule) -> Tensor:
+    """Labels N × H × W of logits N × C × h × w resized to `size` (bilinear), in bands of rows.
+
+    The logits of a photo at its full size may not fit into memory. Each band is exact, since bilinear
+    interpolation is separable.
+    """
+    height, width = size
+    rows = max(1, MOST_LOGITS // max(1, logits.shape[0] * logits.shape[1] * width))
+    if rows >= height:
+        full = F.interpolate(logits, size, mode="bilinear", align_corners=False)
+        return choose_labels(full, rule)
+    place = ((torch.arange(height, device=logits.device) + 0.5) * logits.shape[2] / height - 0.5).clamp(min=0)
+    above = place.floor().long().clamp(max=logits.shape[2] - 1)
+    below = (above + 1).clamp(max=logits.shape[2] - 1)
+    weight = (place - above)[:, None]
+    bands = []
+    for start in range(0, height, rows):
+        chosen = slice(start, start + rows)
+        upper, lower = logits[:, :, above[chosen]], logits[:, :, below[chosen]]
+        band = upper + (lower - upper) * weight[chosen]
+        wide = F.interpolate(band, (band.shape[2], width), mode="bilinear", align_corners=False)
+        bands.append(choose_labels(wide, rule))
+    return torch.cat(bands, dim=1)
+
+
+def tile_labels(model: SegmentationModel, images: Tensor, window: int) -> Tensor:
+    """Labels N × H × W from overlapping windows, each used up to the middle of its overlaps.
+
+    For images whose averaged logits would not fit into memory.
+    """
+    height, width = images.shape[-2:]
+    labels = torch.zeros(len(images), height, width, dtype=torch.int64, device=images.device)
+    tall, wide = min(window, height), min(window, width)
+    for top, first_row, last_row in _cells(height, tall):
+        for left, first_column, last_column in _cells(width, wide):
+            output = model(images[..., top : top + tall, left : left + wide])
+            found = choose_labels(output.pixels().float(), model.rule)
+            labels[:, first_row:last_row, first_column:last_column] = found[
+                :, first_row - top : last_row - top, first_column - left : last_column - left
+            ]
+    return labels
+
+
+def resize_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Labels N × H × W resized to `size` by the nearest pixel."""
+    if tuple(labels.shape[-2:]) == size:
+        return labels
+    return F.interpolate(labels[:, None].float(), size, mode="nearest-exact")[:, 0].long()
+
+
+def _cells(length: int, window: int) -> list[tuple[int, int, int]]:
+    """The start of each window, and the part of the side that takes its labels."""
+    starts = window_starts(length, window)
+    ends = [(one + window + other) // 2 for one, other in pairwise(starts)]
+    return list(zip(starts, [0, *ends], [*ends, length], strict=True))

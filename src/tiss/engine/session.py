@@ -1,0 +1,210 @@
+"""A session: a model, a method and a machine, with every setting resolved. It trains, tests and stores steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tiss.config import EvalConfig, RunConfig
+from tiss.data.augment import AugmentSettings
+from tiss.data.base import Dataset
+from tiss.data.loader import TestLoader, TrainLoader
+from tiss.engine.device import World, make_fast
+from tiss.engine.loop import end_step, train_step
+from tiss.engine.progress import Reporter, TerminalReporter
+from tiss.engine.recipes import Plan, resolve
+from tiss.engine.run_folder import Journal, StepFolder
+from tiss.errors import TissError
+from tiss.evaluation.evaluate import evaluate
+from tiss.methods.base import METHODS, Method, build_method, check_pair
+from tiss.models import SegmentationModel, build_model
+from tiss.scenarios.scenario import Split, Step
+
+
+class Session:
+    """Model, method, configuration and device, from step to step."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: SegmentationModel,
+        method: Method,
+        world: World,
+        reporter: Reporter | None = None,
+    ) -> None:
+        """`config` must be resolved; `start` does that."""
+        self.config, self.model, self.method, self.world = config, model, method, world
+        self.reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
+        self.skipped: dict[str, list[str]] = {"train": [], "test": []}  # ids, of the last step and test
+        self._teacher: SegmentationModel | None = None
+
+    @classmethod
+    def start(
+        cls,
+        config: RunConfig,
+        step: Step,
+        *,
+        model: SegmentationModel | None = None,
+        state: Mapping[str, Tensor] | None = None,
+        world: World | None = None,
+        reporter: Reporter | None = None,
+    ) -> Session:
+        """A session whose first step is `step`.
+
+        Without `model` a new one is built, for step 0. `state` is what the method kept after the step before.
+        """
+        config = resolve_for(config, step.train.dataset)
+        world = world or World(config.train)
+        world.share_of(Plan.of(config, step.index).batch, config.train.accumulate)
+        method = build_method(config.method, step.steps)
+        if model is None:
+            if step.index > 0:
+                raise TissError(
+                    f"step {step.index} needs the model of step {step.index - 1}: fit the steps in order"
+                )
+            check_pair(config.method, config.model)
+            names = ["background", *step.new_classes]
+            model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
+        session = cls(config, model, method, world, reporter)
+        session.check(step)
+        model.to(world.device)
+        if state:
+            method.load_state(state)
+        return session
+
+    def check(self, step: Step) -> None:
+        """Refuses a step that does not follow from the model."""
+        self.method.check(self.model)
+        expected = step.old if step.index > 0 else step.seen
+        known = len(self.model.classes)
+        if known != expected:
+            raise TissError(f"step {step.index} starts from {expected} channels, the model has {known}")
+
+    def learn(self, step: Step, journal: Journal | None = None) -> float:
+        """Trains one step; returns the seconds of training."""
+        self.check(step)
+        teacher = self.make_teacher() if step.index > 0 and self.method.uses_teacher else None
+        self.method.begin(step, self.model, self.config.seed)
+        if self.config.train.encoder_lr == 0:  # spares its gradients
+            self.model.encoder.requires_grad_(False)
+        self.model.to(self.world.device)
+        self.model.encoder.checkpointing = self.config.train.checkpointing
+        make_fast(self.model, self.config.train, self.world)
+        with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
+            seconds = train_step(self, step, teacher, loader, journal or Journal(self.world))
+            self.skipped["train"] = self.world.union(loader.skipped)
+        return seconds
+
+    def adopt(self, step: Step, base: StepFolder) -> None:
+        """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images."""
+        self.method.begin(step, self.model, self.config.seed)
+        state = base.method_state()
+        made_by = self.model.record.get("method")  # folders made elsewhere do not say
+        known = METHODS.get(str(made_by)).load_state if made_by in METHODS else None
+        if state and (made_by is None or known is type(self.method).load_state):
+            self.method.load_state(state)
+        elif type(self.method).end is not Method.end:
+            with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
+                end_step(self, step, loader)
+
+    def confusion(self, split: Split, evaluation: EvalConfig | None = None) -> Tensor:
+        """The confusion matrix of the model over `split`, exact over all processes."""
+        how, world = evaluation or self.config.eval, self.world
+        self.model.to(world.device).eval()
+        loader = TestLoader(
+            split,
+            size=how.size or Plan.of(self.config, 0).crop,
+            mode=how.mode,
+            batch=how.batch,
+            rank=world.rank,
+            world=world.size,
+            device=world.device,
+            kind=self.config.train.loader,
+            on_error=self.config.data.on_error,
+        )
+        # batches of a test differ in size, and a forward pass is short: nothing to compile there
+        eager = torch.compiler.set_stance("force_eager")
+        bar = self.reporter.bar("test", len(split))
+        with world.failures_explained(), closing(loader), bar as shown, world.autocast(), eager:
+            matrix = evaluate(
+                self.model,
+                loader,
+                len(self.model.classes),
+                device=world.device,
+                progress=shown.advance,
+            )
+            self.skipped["test"] = world.union(loader.skipped)
+        return matrix
+
+    def size_after(self, step: Step) -> int:
+        """Bytes that the model after `step` will take in a folder, about."""
+        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        kept = self.method.state_bytes(self.model, step.seen)
+        return int(1.02 * (weights + kept)) + (64 << 10)  # new rows of the head, the matrix, small files
+
+    def make_teacher(self) -> SegmentationModel:
+        """The model as it is now, frozen. One teacher serves all steps, so that it is compiled once."""
+        if self._teacher is None:
+            self._teacher = freeze_copy(self.model)
+            make_fast(self._teacher, self.config.train, self.world)
+        else:
+            self._teacher.body.load_state_dict(self.model.body.state_dict())
+            self._teacher.head = copy.deepcopy(self.model.head).requires_grad_(False).eval()
+            self._teacher.classes, self._teacher.groups = list(self.model.classes), list(self.model.groups)
+        return self._teacher
+
+    def train_loader(self, step: Step) -> TrainLoader:
+        data, train, plan = self.config.data, self.config.train, Plan.of(self.config, step.index)
+        settings = AugmentSettings(plan.crop, data.resize, plan.scale, data.flip, data.photometric)
+        return TrainLoader(
+            step.train,
+            settings,
+            batch=plan.batch,
+            seed=self.config.seed,
+            step=step.index,
+            rank=self.world.rank,
+            world=self.world.size,
+            kind=train.loader,
+            workers=train.workers,
+            device=self.world.device,
+            on_error=data.on_error,
+        )
+
+
+def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
+    """`config` resolved for a data set that was opened in Python, whatever its `data.name` says."""
+    return resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset)
+
+
+def freeze_copy(model: SegmentationModel) -> SegmentationModel:
+    """The model as a teacher: its own weights, no gradients, evaluation mode."""
+    teacher = copy.deepcopy(model)
+    teacher.requires_grad_(False)
+    return teacher.eval()
+
+
+def base_folder(source: str | Path) -> StepFolder:
+    """The first step of another run, given its run folder or the step's own."""
+    first = Path(source) / "step-0"
+    return StepFolder(first if first.is_dir() else Path(source))
+
+
+def load_base(source: str | Path, step: Step, config: RunConfig) -> SegmentationModel:
+    """The step-0 model of another run, checked to fit this one."""
+    model, head = base_folder(source).model(), METHODS.get(config.method.name).head
+    there, here = model.architecture, config.model
+    for what, found, needed in (
+        ("classes", ", ".join(model.classes), ", ".join(["background", *step.new_classes])),
+        ("encoder", there.encoder, here.encoder),
+        ("decoder", there.decoder, here.decoder),
+        ("head", there.head, head or there.head),
+    ):
+        if found != needed:
+            raise TissError(f"{source}: its {what}: {found}; this run needs {needed}", setting="base")
+    return model

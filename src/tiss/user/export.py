@@ -1,0 +1,234 @@
+"""`export`: a model as one file that other programs run, checked against the model itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from tiss import __version__
+from tiss.data.images import read_image
+from tiss.data.shapes import Shapes
+from tiss.engine.predictor import resize
+from tiss.errors import TissError
+from tiss.files import write_bytes
+from tiss.models.model import SegmentationModel, choose_labels
+from tiss.models.vit import VisionTransformer, resize_positions
+from tiss.user.predict import find_items
+
+Format = Literal["onnx", "torch"]
+Runner = Callable[[Tensor], tuple[Tensor, Tensor]]
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+CHECKED = 4  # images on which the export is checked
+TOLERANCE = 1e-3  # largest difference of a logit, in units of the largest logit (or of 1, if that is more)
+EQUAL = 0.999  # share of pixels whose class must be the same
+
+
+class Exportable(nn.Module):
+    """uint8 RGB N × 3 × H × W → labels uint8 N × H × W, and logits N × C × h × w; normalisation is inside."""
+
+    def __init__(self, model: SegmentationModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.model(images)
+        return choose_labels(output.pixels(), self.model.rule).to(torch.uint8), output.logits
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how close it is to the model."""
+
+    path: Path
+    dynamic: str  # which sides of the input are free
+    difference: float  # largest, of logits
+    equal: float  # share of pixels with the same class
+    images: int
+
+
+def export_model(
+    model: SegmentationModel, path: Path, form: Format, size: int, data: Sequence[str] = ()
+) -> Exported:
+    """Writes `model` to `path`; a file whose results differ from the model's is not written."""
+    images = check_images(data, size)
+    module = Exportable(model.cpu().eval())
+    program, dynamic = trace(module, size)
+    metadata = describe(model, size)
+    content = to_onnx(program, metadata) if form == "onnx" else to_torch(program, metadata)
+    runner = run_onnx(content) if form == "onnx" else run_torch(content)
+    sides = [_square(one, size) if dynamic == "batch" else one for one in images]
+    difference, equal = compare(module, runner, sides)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content)
+    return Exported(path, dynamic, difference, equal, len(sides))
+
+
+def check_images(data: Sequence[str], size: int) -> list[Tensor]:
+    """Some of the user's images at the model's size; without any, drawn ones in two shapes."""
+    if data:
+        items = [item for item in find_items(data) if not item.is_video]
+        if not items:
+            raise TissError(f"{', '.join(data)}: no images there", setting="data")
+        chosen = items[:: max(1, len(items) // CHECKED)][:CHECKED]
+        return [resize(read_image(item.path)[None], size) for item in chosen]
+    images = torch.from_numpy(Shapes(size=size, train=CHECKED, test=1).arrays("train")[0].copy())
+    wide = torch.cat([images[1:2], images[2:3, :, :, : size // 2]], dim=3)
+    return [images[:1], wide, images[2:4]]
+
+
+def trace(module: Exportable, size: int) -> tuple[Any, str]:
+    """The exported program, with as many free sides as the model allows: batch and size, or the batch alone."""
+    example = torch.zeros(2, 3, size, size + 2 * module.model.encoder.stride, dtype=torch.uint8)
+    batch, height, width = Dim("batch"), Dim("height"), Dim("width")
+    free = ((0, batch), (2, height), (3, width))
+    attempts = (
+        ("batch and size", example, dict(free)),
+        ("batch and size", example, {side: Dim.DYNAMIC for side, _ in free}),
+        ("batch", example[..., :size], {0: batch}),
+    )
+    problem = ""
+    for name, images, sides in attempts:
+        try:
+            with _quiet(), _any_size(module.model):
+                return torch.export.export(module, (images,), dynamic_shapes={"images": sides}), name
+        except Exception as error:  # models fail in different ways; the next attempt asks for less
+            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    raise TissError(f"{module.model.architecture.encoder} cannot be exported: {problem}")
+
+
+def describe(model: SegmentationModel, size: int) -> dict[str, str]:
+    """The file's metadata."""
+    return {
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "size": str(size),
+        "encoder": model.architecture.encoder,
+        "input": "images: uint8, N x 3 x H x W, RGB, 0 to 255; best with the shorter side resized to `size`",
+        "output": "labels: uint8, N x H x W, index into `classes`; logits: float32, N x C x h x w",
+        "tiss": __version__,
+    }
+
+
+def to_onnx(program: Any, metadata: dict[str, str]) -> bytes:
+    import_onnx()
+    try:
+        with _quiet():
+            made = torch.onnx.export(
+                program, dynamo=True, input_names=["images"], output_names=["labels", "logits"], verbose=False
+            )
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TissError(
+            f"onnx: this model cannot be exported as ONNX ({reason}): use torch", setting="format"
+        ) from error
+    assert made is not None
+    made.model.metadata_props.update(metadata)
+    return bytes(made.model_proto.SerializeToString())
+
+
+def to_torch(program: Any, metadata: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={f"{name}.txt": text for name, text in metadata.items()})
+    return buffer.getvalue()
+
+
+def run_onnx(content: bytes) -> Runner:
+    """The file as onnxruntime runs it."""
+    runtime = import_onnx()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def run(images: Tensor) -> tuple[Tensor, Tensor]:
+        labels, logits = session.run(["labels", "logits"], {"images": images.numpy()})
+        return torch.from_numpy(labels), torch.from_numpy(logits)
+
+    return run
+
+
+def run_torch(content: bytes) -> Runner:
+    """The file as torch reads it back."""
+    module = torch.export.load(io.BytesIO(content)).module()
+
+    def run(images: Tensor) -> tuple[Tensor, Tensor]:
+        labels, logits = module(images)
+        return labels, logits
+
+    return run
+
+
+def compare(module: Exportable, runner: Runner, checked: Sequence[Tensor]) -> tuple[float, float]:
+    """The largest difference of a logit and the share of equal labels, if close enough."""
+    difference, largest, same, total = 0.0, 1.0, 0, 0
+    for images in checked:
+        with torch.inference_mode():
+            labels, logits = module(images)
+            other_labels, other_logits = runner(images)
+        difference = max(difference, float((logits - other_logits).abs().max()))
+        largest = max(largest, float(logits.abs().max()))
+        same += int((labels == other_labels).sum())
+        total += labels.numel()
+    if not difference <= TOLERANCE * largest or same < EQUAL * total:
+        raise TissError(
+            f"the exported file differs from the model (logits by {difference:.2g}, classes in "
+            f"{100 * (1 - same / total):.2f} % of the pixels): nothing was written"
+        )
+    return difference, same / total
+
+
+def import_onnx() -> Any:
+    """onnxruntime, if all that the exporter needs is installed."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise TissError(
+            f"onnx needs three packages: pip install 'tiss[onnx]' ({error})", setting="format"
+        ) from error
+    return onnxruntime
+
+
+def _square(images: Tensor, size: int) -> Tensor:
+    return nn.functional.interpolate(images.float(), (size, size), mode="bilinear").round().to(torch.uint8)
+
+
+@contextmanager
+def _any_size(model: SegmentationModel) -> Iterator[None]:
+    """A ViT does not resize its position embedding at its own size, and a program traced with that shortcut would fail
+    at other sizes. Here the embedding is always resized, which changes nothing at its own size."""
+    encoder = model.encoder
+    if not isinstance(encoder, VisionTransformer):
+        yield
+        return
+    # a list is never equal to a tuple: the shortcut is not taken, and no size is compared
+    grid_size: Any = list(encoder.grid)
+    encoder.positions = lambda grid: resize_positions(encoder.pos_embed, grid_size, grid)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del encoder.positions
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides the exporter's progress and its warnings about itself."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,148 @@
+"""The device, the other processes, determinism and compilation."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from tests.engine.processes import run_module
+from tiss.cli.main import main
+from tiss.config import ModelConfig, TrainConfig
+from tiss.engine.device import World, check_tracker, choose_device, compile_model, is_broken_connection
+from tiss.errors import TissError
+from tiss.models.build import build_model
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_an_update_sends_every_trainable_parameter_once(tiny_folder: Path):
+    run_module("tests.engine.count_gradients", str(tiny_folder))
+
+
+def test_a_process_alone():
+    world = World(TrainConfig(device="cpu"))
+    assert (world.rank, world.size, world.is_main) == (0, 1, True)
+    model = torch.nn.Linear(2, 2)
+    assert world.wrap(model) is model
+    assert world.union(["b", "a", "b"]) == ["a", "b"]
+    world.wait()
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    world = World(TrainConfig(device="cpu"))
+    assert world.share_of(12, 3) == 4
+    with pytest.raises(TissError, match="use 9") as found:
+        world.share_of(10, 3)
+    assert found.value.setting == "train.batch"
+
+
+def test_devices_and_trackers_that_are_not_there():
+    assert choose_device("cpu") == "cpu"
+    with pytest.raises(TissError, match="not 'gpu'"):
+        choose_device("gpu")
+    check_tracker(None)
+    with pytest.raises(TissError, match="did you mean 'tensorboard'"):
+        check_tracker("tensorbord")
+
+
+def test_the_end_of_another_process():
+    assert is_broken_connection(torch.distributed.DistNetworkError("connection lost"))
+    assert is_broken_connection(RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    assert not is_broken_connection(RuntimeError("size mismatch"))
+    assert not is_broken_connection(KeyError("gloo"))
+
+
+def test_a_run_that_asks_for_determinism_gets_it() -> None:
+    World(TrainConfig(device="cpu", deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_an_operation_without_a_deterministic_form_is_one_line() -> None:
+    torch.use_deterministic_algorithms(True)
+    world = World(TrainConfig(device="cpu"))
+    with pytest.raises(TissError, match="set it to false") as found, world.failures_explained():
+        torch.empty(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]), accumulate=False)
+    assert found.value.setting == "train.deterministic"
+    with pytest.raises(RuntimeError, match="another"), world.failures_explained():
+        raise RuntimeError("another")
+
+
+def test_messages_about_other_processes() -> None:
+    world = World(TrainConfig(device="cpu", timeout=3))
+    world.size = 2
+    with pytest.raises(TissError, match="its own message") as found, world.failures_explained():
+        raise RuntimeError("[gloo] Connection closed by peer")
+    assert found.value.setting is None
+    with pytest.raises(TissError, match="3: no answer") as found, world.failures_explained():
+        raise RuntimeError("[gloo] Timed out waiting 180000ms for recv operation")
+    assert found.value.setting == "train.timeout"
+
+
+def test_its_cost_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "--suite", "small", "--updates", "5", "--device", "cpu", "--out", str(out)]
+    assert main([*words, "--deterministic", "true"]) == 0
+    assert "toy: deterministic takes" in capsys.readouterr().out
+    (row,) = json.loads(out.read_text())["rows"]
+    expected = row["deterministic"]["milliseconds"] / row["fast"]["milliseconds"] - 1
+    assert row["cost_of_determinism"] == pytest.approx(expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_same_weights_twice_whatever_loads_the_data(tmp_path: Path, tiny_flags: list[str]) -> None:
+    loaders = (("workers", "0"), ("workers", "0"), ("workers", "1"), ("workers", "2"), ("memory", "1"))
+    found = set()
+    for number, (kind, workers) in enumerate(loaders):
+        out = tmp_path / str(number)
+        words = ["run", *tiny_flags, "--method", "tiss", "--train.loader", kind, "--train.workers", workers]
+        assert main([*words, "--out", str(out)]) == 0
+        names = [f"step-{step}/model.safetensors" for step in (0, 1)] + ["results.json"]
+        found.add(tuple((out / name).read_bytes() for name in names))
+    assert len(found) == 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_two_runs_have_the_same_weights(tmp_path: Path, tiny_flags: list[str]) -> None:
+    flags = [word if word != "cpu" else "cuda" for word in tiny_flags]
+    for name in ("one", "two"):
+        words = ["run", *flags, "--method", "tiss", "--train.deterministic", "true"]
+        assert main([*words, "--out", str(tmp_path / name)]) == 0
+    for step in (0, 1):
+        one, two = (tmp_path / name / f"step-{step}" / "model.safetensors" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_head_grows_without_another_compilation():
+    counter = CompileCounter()
+    model = build_model(ModelConfig(encoder="vit_micro_patch8"), ["background", "a"], 32)
+    for block in model.encoder.blocks:
+        block.compile(backend=counter, dynamic=False)
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    counts = []
+    for names in (["b"], ["c", "d"], ["e"]):
+        model(images, needs=(0, -1)).logits.sum().backward()
+        counts.append(counter.frame_count)
+        model.grow(names, "background")
+    assert counts == [1, 1, 1]
+
+
+def test_compiling_keeps_names_and_copies():
+    model = build_model(ModelConfig(encoder="vit_micro_patch8"), ["background", "a"], 32)
+    names = list(model.state_dict())
+    train = TrainConfig(device="cpu", compile="on")
+    compile_model(model, train, World(train))
+    assert list(model.state_dict()) == names
+    assert list(copy.deepcopy(model).state_dict()) == names

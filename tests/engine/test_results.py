@@ -1,0 +1,94 @@
+"""Damaged or foreign results end in one line with the file's name and the remedy."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.fakes import results
+from tiss.engine.results import MisfitError, check_results, read_results
+from tiss.errors import TissError
+from tiss.report.runs import Result, experiments
+from tiss.report.tables import report_tables
+
+REPLACEMENTS = (None, 7, -3.5, 1e300, 1 << 70, True, "x", [], [None], {}, {"x": None})
+
+
+def places(value: Any, where: tuple = ()) -> Iterator[tuple]:
+    """Where something stands in a tree; of a list only its last item, of IoUs only one class."""
+    if isinstance(value, dict):
+        keys = list(value)[-1:] if where and where[-1] in ("iou", "forgetting") else list(value)
+    else:
+        keys = [len(value) - 1] if isinstance(value, list) and value else []
+    for key in keys:
+        yield (*where, key)
+        yield from places(value[key], (*where, key))
+
+
+def changed(values: dict, where: tuple, new: Any, remove: bool = False) -> dict:
+    values = copy.deepcopy(values)
+    inner: Any = values
+    for key in where[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[where[-1]]
+    else:
+        inner[where[-1]] = new
+    return values
+
+
+def test_whatever_passes_the_check_can_be_tabled() -> None:
+    good = results("ft", groups=((1, 2), (3,)), classes=("background", "a", "b", "c"))
+    passed = refused = 0
+    for where in places(good):
+        variants = [changed(good, where, new) for new in REPLACEMENTS] + [changed(good, where, None, True)]
+        for values in variants:
+            try:
+                check_results(values)
+            except MisfitError:
+                refused += 1
+                continue
+            passed += 1
+            if values["steps"]:
+                for experiment in experiments([Result(values, None, {})]):
+                    report_tables(experiment)
+    assert passed > 50
+    assert refused > 300
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_a_truncated_file_names_itself_and_the_remedy(tmp_path: Path, share: float) -> None:
+    text = json.dumps(results()).encode()
+    path = tmp_path / "results.json"
+    path.write_bytes(text[: int(share * len(text))])
+    with pytest.raises(TissError) as caught:
+        read_results(path)
+    assert str(path) in str(caught.value)
+    assert "resume" in str(caught.value)
+
+
+def test_an_older_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(results(format=0)))
+    with pytest.raises(TissError, match=r"results\.json: .*format 0, this tiss reads format 1; tiss run"):
+        read_results(path)
+
+
+def test_a_damaged_record_has_its_own_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "voc.json"
+    path.write_text(json.dumps(results(config=[1])))
+    with pytest.raises(
+        TissError, match=r"voc\.json: .*config: a mapping expected; tiss report RUN --collect"
+    ):
+        read_results(path)
+
+
+def test_what_a_run_writes_passes() -> None:
+    for method in ("ft", "offline"):
+        values = json.loads(json.dumps(results(method)))
+        assert check_results(values) is values

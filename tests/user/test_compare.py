@@ -1,0 +1,171 @@
+"""Two models side by side: the figures against a plain recomputation, with and without labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.user.story import refused, tiss
+from tiss.engine.predictor import Predictor
+from tiss.models import SegmentationModel
+from tiss.palette import class_colours
+from tiss.user.compare import Comparison, Counter, ImageSet, compare_models, describe
+from tiss.user.draw import MARGIN, PANEL
+from tiss.user.page import areas_table, draw_worst
+
+SPACE = ("background", "disc", "square")
+
+
+def no_image(index: int) -> tuple[torch.Tensor, None]:
+    raise AssertionError(index)
+
+
+def models(story: Path, *names: str) -> list[SegmentationModel]:
+    return [SegmentationModel.from_pretrained(story / name).eval() for name in names]
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
+    capsys.readouterr()
+    tiss("compare", *words, "--json", "--device", "cpu")
+    found: dict = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_figures_equal_a_plain_recomputation(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = story / "tomorrow"
+    found = compared(capsys, story / "second", story / "third", "--data", data)
+    old, new = models(story, "second", "third")
+    paths = sorted((data / "images").iterdir())
+    label = np.stack([np.array(Image.open(data / "masks" / path.name)) for path in paths])
+    one, two = (np.stack([Predictor(model, 32).predict(path).mask for path in paths]) for model in (old, new))
+    counted = label != 255
+    for row in found["classes"]:
+        channel = new.classes.index(row["name"])
+        for mask, value in ((one, row["before"]), (two, row["after"])):
+            if value is not None:
+                hit = ((mask == channel) & (label == channel)).sum()
+                either = (((mask == channel) | (label == channel)) & counted).sum()
+                assert value == pytest.approx(100 * hit / either)
+        before = (one == channel) & (two != 4 if channel == 0 else True)  # what is a moon now is not lost
+        for area, value in ((before, row["area_before"]), (two == channel, row["area_after"])):
+            assert value is None or value == pytest.approx(100 * area.mean())
+    assert found["pixels_as_before"] == pytest.approx(100 * (one == two)[label != 4].mean())
+
+
+def test_a_page_for_images_without_labels(story: Path, tmp_path: Path) -> None:
+    out = tmp_path / "difference"
+    tiss("compare", story / "first", story / "third", "--data", story / "tonight" / "images", "--out", out)
+    report = json.loads((out / "report.json").read_text())
+    assert {row["before"] for row in report["classes"]} == {None}
+    assert len(list(out.glob("worst-*.png"))) == len(report["worst"])
+    page = (out / "report.html").read_text()
+    assert "Area of the old classes" in page
+    assert "IoU before" not in page  # no column of dashes
+    assert "<script" not in page
+
+
+def test_equal_models_agree_everywhere(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, story / "third", story / "third", "--data", story / "tomorrow")
+    assert found["pixels_as_before"] == 100
+    assert found["worst"] == []
+    assert all(row["change"] in (0, None) and row["area_change"] in (0, None) for row in found["classes"])
+
+
+def test_a_class_that_shrinks_is_reported_without_any_label() -> None:
+    """The second model calls nine of ten disc pixels background: no label is needed to see that."""
+    counter = Counter(ImageSet(("x",), no_image, SPACE), SPACE, SPACE)
+    old = np.array([[1] * 10 + [2] * 10 + [0] * 20])
+    new = np.array([[1] + [0] * 9 + [2] * 10 + [0] * 20])
+    counter.add(old, new, None)
+    rows, same = counter.finish()
+    disc, square = rows[1:]
+    assert (disc.area_before, disc.area_after, disc.area_change) == (25, 2.5, pytest.approx(-90))
+    assert (disc.shrinks, square.shrinks) == (True, False)
+    result = Comparison(rows, 1, same, [], judged=False)
+    (line,) = (line for line in describe(result) if "shrinks" in line)
+    assert "disc" in line
+    assert areas_table(result)[3] == {(1, 3): "worse", (1, 4): "worse"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shrinks"),
+    [
+        ([1] * 100, [1] * 96 + [0] * 4, []),  # a little
+        ([0] * 100, [0] * 10 + [2] * 90, []),  # the background becomes a new class
+        ([0] * 100, [0] * 10 + [1] * 90, ["background"]),  # the background becomes an old class
+        ([1] * 100, [1] * 10 + [2] * 90, ["disc"]),  # an old class becomes a new one
+    ],
+)
+def test_what_counts_as_shrinking(old: list[int], new: list[int], shrinks: list[str]) -> None:
+    counter = Counter(ImageSet(("x",), no_image, SPACE), SPACE[:2], SPACE)
+    counter.add(np.array([old]), np.array([new]), None)
+    assert [row.name for row in counter.finish()[0] if row.shrinks] == shrinks
+
+
+def test_classes_are_matched_by_name_not_by_number() -> None:
+    """The same maps under swapped names agree nowhere but on the background."""
+    counter = Counter(ImageSet(("x",), no_image, SPACE), ("background", "square", "disc"), SPACE)
+    counter.add(np.array([[0, 1, 2]]), np.array([[0, 1, 2]]), None)
+    rows, same = counter.finish()
+    assert [row.agreement for row in rows] == [100, 0, 0]
+    assert same == pytest.approx(100 / 3)
+
+
+def test_a_class_has_one_colour_in_both_models(story: Path) -> None:
+    """A model with the classes in another order is drawn in the colours of their names."""
+    (model,) = models(story, "first")
+    (swapped,) = models(story, "first")
+    swapped.classes = ["background", "square", "disc"]
+    with torch.no_grad():
+        swapped.head.rows[0].copy_(model.head.rows[0][[0, 2, 1]])
+        swapped.head.biases[0].copy_(model.head.biases[0][[0, 2, 1]])
+    path = sorted((story / "warehouse" / "images").iterdir())[0]
+    pixels = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)
+    images = ImageSet(("a",), lambda _: (pixels, None), tuple(model.classes))
+    old, new = Predictor(swapped, 32), Predictor(model, 32)
+    result = compare_models(old, new, images)
+    assert result.same == 100
+    result.worst.append(("a", 100.0))
+    drawn = np.asarray(draw_worst(result, images, old, new)[0][1])
+    width = PANEL + MARGIN
+    assert np.array_equal(drawn[20:, width : width + PANEL], drawn[20:, 2 * width : 2 * width + PANEL])
+
+
+def test_colours_of_classes_differ_and_stay() -> None:
+    colours = class_colours(24)
+    assert class_colours(60)[:24] == colours
+    for number, one in enumerate(colours):
+        for other in colours[:number]:
+            assert np.linalg.norm(oklab(one) - oklab(other)) > 0.1
+
+
+def oklab(colour: tuple[int, int, int]) -> np.ndarray:
+    """Distances in this space are those that people see."""
+    rgb = np.array(colour) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = np.cbrt([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]] @ linear)
+    return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
+
+
+def test_bad_input(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", story / "first", story / "third"]
+    assert "--data missing" in refused(command, capsys)
+    (tmp_path / "empty").mkdir()
+    assert "no images there" in refused([*command, "--data", tmp_path / "empty"], capsys)
+    assert "--size 3" in refused([*command, "--data", story / "tonight", "--size", 3], capsys)
+
+
+def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    plain = Predictor.one
+    monkeypatch.setattr(Predictor, "one", lambda self, image: seen.append(1) or plain(self, image))
+    predictor = Predictor(*models(story, "first"), 32)
+    image = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    images = ImageSet(("a", "b"), lambda _: (image, None), predictor.classes)
+    assert compare_models(predictor, predictor, images).same == 100
+    assert len(seen) == 2

@@ -1,0 +1,85 @@
+"""Exports: equal to the model at other sizes and batches, named classes inside, refused where they differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.user.story import refused
+from tiss.cli.main import main
+from tiss.models import SegmentationModel
+from tiss.user import export
+
+
+@pytest.fixture(scope="module")
+def onnx_file(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path_factory.mktemp("export") / "third.onnx"
+    data = str(story / "tomorrow" / "images")
+    assert main(["export", str(story / "third"), "--out", str(path), "--data", data]) == 0
+    return path
+
+
+def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+    model = SegmentationModel.from_pretrained(story / "third")
+    assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == model.classes
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((1, 32, 32), (3, 32, 48), (2, 37, 51)):
+        images = torch.randint(0, 256, (shape[0], 3, *shape[1:]), dtype=torch.uint8, generator=generator)
+        labels, logits = session.run(["labels", "logits"], {"images": images.numpy()})
+        with torch.inference_mode():
+            output = model(images)
+        np.testing.assert_allclose(logits, output.logits.numpy(), atol=1e-4)
+        assert (labels == model.predict_labels(output).numpy()).mean() > 0.999
+
+
+def test_torch_program(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "third.pt2"
+    assert main(["export", str(story / "third"), "--format", "torch", "--out", str(path)]) == 0
+    assert "free in batch and size" in capsys.readouterr().out
+    extra = {"classes.txt": ""}
+    program = torch.export.load(path, extra_files=extra)
+    images = torch.randint(0, 256, (1, 3, 40, 56), dtype=torch.uint8)
+    labels, _ = program.module()(images)
+    model = SegmentationModel.from_pretrained(story / "third")
+    assert json.loads(extra["classes.txt"]) == model.classes
+    assert torch.equal(labels.long(), model.predict_labels(model(images)))
+
+
+def test_a_file_that_differs_is_not_written(
+    story: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(content: bytes) -> export.Runner:
+        right = original(content)
+        return lambda images: (right(images)[0], right(images)[1] + 1)
+
+    original = export.run_torch
+    monkeypatch.setattr(export, "run_torch", wrong)
+    path = tmp_path / "x.pt2"
+    line = refused(["export", str(story / "first"), "--format", "torch", "--out", str(path)], capsys)
+    assert "differs from the model" in line
+    assert not path.exists()
+
+
+def test_only_the_batch_is_free_where_the_size_is_not(
+    monkeypatch: pytest.MonkeyPatch, story: Path, tmp_path: Path
+) -> None:
+    model = SegmentationModel.from_pretrained(story / "first")
+    real = torch.export.export
+
+    def stubborn(module: object, arguments: object, dynamic_shapes: dict[str, dict[int, object]]) -> object:
+        if len(dynamic_shapes["images"]) > 1:
+            raise RuntimeError("no other size, please")
+        return real(module, arguments, dynamic_shapes=dynamic_shapes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.export, "export", stubborn)
+    done = export.export_model(model, tmp_path / "x.pt2", "torch", 32)
+    assert done.dynamic == "batch"
+    assert done.equal == 1

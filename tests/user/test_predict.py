@@ -1,0 +1,182 @@
+"""Masks, overlays and shares; batches, any size, resuming, broken files, videos."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.user.story import refused
+from tiss.cli.main import main
+from tiss.engine import predictor
+from tiss.engine.predictor import Predictor
+from tiss.models import SegmentationModel
+from tiss.randomness import stream
+from tiss.user.predict import find_items
+
+
+def drawn(width: int, height: int, seed: int = 0) -> Image.Image:
+    small = stream(seed, "picture").integers(0, 256, (8, 8, 3), np.uint8)
+    return Image.fromarray(small).resize((width, height))
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    folder = tmp_path / "shots"
+    (folder / "deep").mkdir(parents=True)
+    for name, size in (
+        ("a.png", (40, 32)),
+        ("b.jpg", (40, 32)),
+        ("deep/c.png", (17, 90)),
+        ("deep/a.png", (3, 5)),
+    ):
+        drawn(*size, seed=len(name)).save(folder / name)
+    return folder
+
+
+def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["predict", str(story / "third"), str(shots), "--out", str(out), "--device", "cpu"]) == 0
+    model = SegmentationModel.from_pretrained(story / "third")
+    rows = {row["picture"]: row for row in csv.DictReader((out / "shares.csv").open())}
+    assert sorted(rows) == ["a", "b", "deep/a", "deep/c"]
+    for name, path in (("a", "a.png"), ("b", "b.jpg"), ("deep/c", "deep/c.png"), ("deep/a", "deep/a.png")):
+        mask = np.array(Image.open(out / "masks" / f"{name}.png"))
+        assert np.array_equal(mask, Predictor(model, 32).predict(shots / path).mask)
+        for channel, one in enumerate(model.classes):
+            assert float(rows[name][one]) == pytest.approx((mask == channel).mean(), abs=1e-6)
+        assert Image.open(out / "overlays" / f"{name}.png").width == mask.shape[1]
+    assert json.loads((out / "shares.json").read_text()).keys() == rows.keys()
+
+
+def test_resumes_and_skips_broken_files(
+    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shots / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
+    out = tmp_path / "out"
+    command = ["predict", str(story / "first"), str(shots), "--out", str(out)]
+    assert main(command) == 1
+    assert "broken.jpg" in capsys.readouterr().err
+    assert "broken.jpg" in (out / "broken.txt").read_text()
+    stamps = {path: path.stat().st_mtime_ns for path in (out / "masks").rglob("*.png")}
+    (out / "masks" / "a.png").unlink()
+    drawn(20, 20).save(shots / "broken.jpg")
+    assert main(command) == 0
+    assert "5 images (3 of them earlier)" in capsys.readouterr().out
+    again = {path: path.stat().st_mtime_ns for path in (out / "masks").rglob("*.png")}
+    assert {path for path in stamps if stamps[path] != again[path]} == {out / "masks" / "a.png"}
+
+
+def test_an_image_that_was_replaced_is_done_again(
+    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A camera may write every image under the same name."""
+    first, second = shots / "a.png", shots / "deep" / "c.png"
+    camera = tmp_path / "camera"
+    camera.mkdir()
+    command = ["predict", str(story / "second"), str(camera), "--out", str(tmp_path / "out")]
+    found = []
+    for shot in (first, first, second):
+        shutil.copyfile(shot, camera / "now.png")
+        os.utime(camera / "now.png", ns=(1, shot.stat().st_mtime_ns))
+        assert main(command) == 0
+        mask = (tmp_path / "out" / "masks" / "now.png").read_bytes()
+        found.append((mask, "1 of them earlier" in capsys.readouterr().out))
+    assert [earlier for _, earlier in found] == [False, True, False]
+    journal = tmp_path / "out" / "done.jsonl"
+    entry = json.loads(journal.read_text().splitlines()[-1])
+    journal.write_text(
+        json.dumps(entry | {"item": ["now"]}) + "\n"
+    )  # damaged: taken for one of an older call
+    assert main(command) == 0
+    alone = tmp_path / "alone"
+    assert main(["predict", str(story / "second"), str(second), "--out", str(alone)]) == 0
+    assert found[2][0] == (alone / "masks" / f"{second.stem}.png").read_bytes()
+
+
+def test_results_of_another_model_are_not_mixed(
+    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    assert main(["predict", str(story / "first"), str(shots / "a.png"), "--out", out]) == 0
+    line = refused(["predict", str(story / "third"), str(shots / "a.png"), "--out", out], capsys)
+    assert "another model" in line
+    assert "holds other files" in refused(
+        ["predict", str(story / "third"), str(shots / "a.png"), "--out", str(shots)], capsys
+    )
+
+
+def test_patterns_names_and_results_within_the_folder(
+    story: Path, shots: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = find_items([str(shots / "*.png"), str(shots / "deep" / "*.png")])
+    assert [item.name for item in items] == ["a", "a-2", "c"]
+    out = shots / "out"
+    for _ in range(2):  # the second time, masks and overlays lie in the folder that is searched
+        assert main(["predict", str(story / "first"), str(shots), "--out", str(out)]) == 0
+    assert len(list((out / "masks").rglob("*.png"))) == 4
+    assert "nothing matches" in refused(["predict", str(story / "first"), str(shots / "*.bmp")], capsys)
+    assert "no such file" in refused(["predict", str(story / "first"), "nowhere.png"], capsys)
+    (shots / "notes.txt").write_text("x")
+    assert "neither an image" in refused(["predict", str(story / "first"), str(shots / "notes.txt")], capsys)
+
+
+def test_video(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    av = pytest.importorskip("av")
+    path = tmp_path / "clip.mp4"
+    with av.open(str(path), "w") as container:
+        stream_ = container.add_stream("mpeg4", rate=10)
+        stream_.width, stream_.height, stream_.pix_fmt = 48, 32, "yuv420p"
+        for index in range(5):
+            frame = av.VideoFrame.from_ndarray(np.asarray(drawn(48, 32, index)), format="rgb24")
+            container.mux(stream_.encode(frame))
+        container.mux(stream_.encode())
+    out = tmp_path / "out"
+    assert main(["predict", str(story / "first"), str(path), "--out", str(out), "--every", "2"]) == 0
+    names = sorted(file.relative_to(out / "masks").as_posix() for file in (out / "masks").rglob("*.png"))
+    assert names == ["clip/frame-000000.png", "clip/frame-000002.png", "clip/frame-000004.png"]
+    (tmp_path / "noise.mp4").write_bytes(b"not a video at all")
+    assert (
+        main(["predict", str(story / "first"), str(tmp_path / "noise.mp4"), "--out", str(tmp_path / "o2")])
+        == 1
+    )
+    assert "broken video" in capsys.readouterr().err
+
+
+def test_bands_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(2, 5, 9, 7, generator=torch.Generator().manual_seed(0))
+    whole = predictor.upsample_labels(logits, (50, 40), "softmax")
+    monkeypatch.setattr(predictor, "MOST_LOGITS", 2 * 5 * 40 * 7)  # bands of seven rows
+    bands = predictor.upsample_labels(logits, (50, 40), "softmax")
+    assert (whole == bands).float().mean() > 0.999  # a tie may fall either way
+
+
+def test_tiles_cover_every_pixel_and_native_keeps_the_size(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = SegmentationModel.from_pretrained(story / "third")
+    image = torch.from_numpy(np.array(drawn(150, 70))).permute(2, 0, 1)
+    averaged = Predictor(model, 32, native=True).one(image)
+    monkeypatch.setattr(predictor, "MOST_LOGITS", 1)
+    tiled = Predictor(model, 32, native=True).one(image)
+    assert averaged.shape == tiled.shape == (70, 150)
+    assert (averaged == tiled).float().mean() > 0.8  # windows disagree only where they overlap
+
+
+def test_a_strip_does_not_become_millions_of_pixels() -> None:
+    strip = torch.zeros(1, 3, 1, 3000, dtype=torch.uint8)
+    assert predictor.resize(strip, 64).shape[-1] <= 3000
+
+
+def test_of_a_data_set_only_the_images_are_segmented(tmp_path: Path) -> None:
+    for part in ("images/train", "masks/train"):
+        (tmp_path / part).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(tmp_path / part / "a.png")
+    assert [item.path for item in find_items([str(tmp_path)])] == [tmp_path / "images" / "train" / "a.png"]

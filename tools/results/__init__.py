@@ -1,1 +1,0 @@
-"""The pages about our own figures, made from results/ and nothing else."""
