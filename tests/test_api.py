@@ -1,7 +1,5 @@
 """The same in Python: a scenario, its steps, fit, evaluate, predict, save and load."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

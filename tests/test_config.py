@@ -1,7 +1,5 @@
 """Dataclass ↔ mapping: types, named sections, errors that name the flag."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, is_dataclass
 
 import pytest
@@ -75,3 +73,10 @@ def test_an_old_key_works_and_says_so(capsys: pytest.CaptureFixture[str]):
     assert "pictures is now called report.gallery" in capsys.readouterr().err
     with pytest.raises(TissError, match="did you mean 'gallery'"):
         from_mapping(Section, {"galery": 7})
+
+
+def test_a_removed_key_is_ignored_and_says_so_if_it_was_used(capsys: pytest.CaptureFixture[str]):
+    assert from_mapping(RunConfig, {"train": {"shard": False}}) == RunConfig()
+    assert capsys.readouterr().err == ""
+    assert from_mapping(RunConfig, {"train": {"shard": True}}) == RunConfig()
+    assert "train.shard" in capsys.readouterr().err

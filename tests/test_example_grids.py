@@ -1,7 +1,5 @@
 """The grids in examples/ say what they mean: they expand to runs that this version knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A method and an encoder from outside the package, found by entry point; and the page that shows them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -53,7 +51,7 @@ from pathlib import Path
 from tests.methods.tester import check_method
 from tests.models.tester import check_architecture
 from tiss.cli.main import main
-from tiss.models.encoder import ENCODERS
+from tiss.models import ENCODERS
 
 folder = Path(sys.argv[1])
 check_method("selftrain", folder, "convmixer_tiny")

@@ -1,7 +1,5 @@
 """Imports go one way along the line, and `tiss --help` stays quick."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 `run` is two steps of MiB on `shapes`, `model` a model of three classes that learned a fourth one with RECALL.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

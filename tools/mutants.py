@@ -30,7 +30,7 @@ AREAS = {
     "resume": (
         "engine/run.py engine/checkpoint.py engine/loop.py engine/session.py engine/journal.py engine/run_folder.py",
         "engine/test_journal.py engine/test_run_folder.py engine/test_checkpoint.py engine/test_loop.py "
-        "engine/test_full_disk.py engine/test_session.py engine/test_run.py engine/test_resume.py cli/test_run.py",
+        "engine/test_full_disk.py cli/test_run.py",
     ),
 }
 SWAPS: dict[type, type] = {

@@ -5,22 +5,21 @@ A section with a field `name` can be given by that name alone: `--data voc --dat
 "what the recipe, the data set or the encoder says"; the run folder records the resolved value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from tiss.errors import TissError, suggest
 
 C = TypeVar("C")
-
-
 REQUIRED = dataclasses.MISSING  # the default of a setting that must be given
+REMOVED = {"train.shard"}  # settings of an earlier version: files that name them still open
+TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def setting(
@@ -56,9 +55,7 @@ class DataConfig:
     scale: tuple[float, float] | None = setting(None, "range of the random scale in training (None: 0.5 2)")
     flip: bool = setting(True, "flip training images at random")
     photometric: bool = setting(False, "change brightness, contrast, saturation and hue at random")
-    on_error: Literal["stop", "skip"] = setting(
-        "stop", "an unreadable image: stop the run, or skip and count it"
-    )
+    on_error: Literal["stop", "skip"] = setting("stop", "an unreadable image: stop, or skip and count it")
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,8 @@ class ProtocolConfig:
     name: str = setting("paper", "published variant: paper, mib or plop")
     border: Literal["ignore", "background"] | None = setting(None, "void border in training")
     unseen: Literal["background", "ignore"] | None = setting(None, "future classes in the test")
-    test_images: Literal["all", "seen"] | None = setting(
-        None, "test on all images, or on those with a seen class"
-    )
-    other: Literal["background", "ignore"] | None = setting(
-        None, "label 0 in the test, if it is no class (ADE20K)"
-    )
+    test_images: Literal["all", "seen"] | None = setting(None, "test all images, or those with a seen class")
+    other: Literal["background", "ignore"] | None = setting(None, "label 0 in the test, if no class (ADE20K)")
 
 
 @dataclass(frozen=True)
@@ -111,16 +104,13 @@ class TrainConfig:
     clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
     device: str = setting("auto", "auto, cpu, cuda or mps")
-    loader: Literal["auto", "workers", "memory"] = setting(
-        "auto", "workers: loader processes; memory: keep all decoded images in memory"
-    )
+    loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: keep all decoded images there")
     workers: int | None = setting(None, "loader processes (None: by the machine)")
     fused: Literal["auto", "on", "off"] = setting("auto", "losses without full-resolution logits")
     compile: Literal["auto", "on", "off"] = setting(
         "auto", "torch.compile (auto: transformers on a GPU; on: all models)"
     )
     checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
-    shard: bool = setting(False, "FSDP: shard weights, gradients and optimizer state over the processes")
     deterministic: bool = setting(False, "bitwise reproducible on a GPU, or an error; slower")
     save_every: int = setting(500, "iterations between checkpoints within a step")
     log_every: int = setting(20, "iterations between lines of metrics.jsonl")
@@ -133,7 +123,7 @@ class EvalConfig:
     """How a step is tested."""
 
     mode: Literal["crop", "slide"] = setting(
-        "crop", "crop: resized and centre-cropped, as published; slide: whole image"
+        "crop", "crop: resized and cut, as published; slide: whole image"
     )
     batch: int = setting(16, "images per batch")
     size: int | None = setting(None, "shorter side and window (None: the training crop)")
@@ -149,15 +139,9 @@ class RunConfig:
     )
     setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    order: str | list | None = setting(
-        None, "order of the classes: names or numbers with commas, or random:SEED"
-    )
-    lists: str | None = setting(
-        None, "folder with train-K.npy or train-K.txt, one list per step (ADE20K's published split)"
-    )
-    holdout: float = setting(
-        0.0, "share of the training images to hold out and score instead of the test set"
-    )
+    order: str | list | None = setting(None, "order of classes: names or numbers with commas, or random:SEED")
+    lists: str | None = setting(None, "folder of train-K.npy or .txt, a list per step (ADE20K's split)")
+    holdout: float = setting(0.0, "share of the training images that is held out and replaces the test set")
     method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -207,6 +191,10 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for given, value in mapping.items():
+        if f"{where}.{given}" in REMOVED:
+            if value:
+                print(f"tiss: {where}.{given} no longer exists: it is ignored", file=sys.stderr)
+            continue
         if given not in known:
             raise TissError(suggest(str(given), known.values(), f"key in {where}" if where else "key"))
         key = known[given]
@@ -228,63 +216,38 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if hint is Any:
         return value
     options = _options(hint)
-    if value is None or (
-        isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options
-    ):
-        if type(None) in options:
-            return None
+    if type(None) in options and str(value).lower() in ("none", "null"):
+        return None
+    if value is None:
         raise TissError("needs a value", setting=where)
     for option in options:
-        if option is type(None):
-            continue
-        converted = _convert_one(value, option)
-        if converted is not _NO:
-            return converted
+        with suppress(ValueError, TypeError, KeyError, OverflowError):
+            return _convert_one(value, option)
     raise TissError(f"takes {describe_type(hint)}, not {value!r}", setting=where)
 
 
-_NO = object()
-
-
 def _convert_one(value: Any, hint: Any) -> Any:
-    if typing.get_origin(hint) is Literal:
-        return next((choice for choice in typing.get_args(hint) if str(choice) == str(value)), _NO)
-    if typing.get_origin(hint) in (tuple, list):
-        return _convert_sequence(value, hint)
+    """`value` as one type; an error of Python's where it is none."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {str(choice): choice for choice in inner}[str(value)]
+    if origin in (tuple, list):
+        items = value.replace(",", " ").split() if isinstance(value, str) else value
+        kinds = [kind for kind in inner if kind is not Ellipsis]
+        whole = origin is list or Ellipsis in inner or len(items) == len(kinds)
+        if not isinstance(items, (list, tuple)) or not whole:
+            raise ValueError(value)
+        return origin(_convert_one(item, kinds[min(i, len(kinds) - 1)]) for i, item in enumerate(items))
     if hint is bool:
-        if isinstance(value, bool):
-            return value
-        return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(
-            str(value).lower(), _NO
-        )
+        return value if isinstance(value, bool) else TRUTHS[str(value).lower()]
     if hint in (int, float):
-        if isinstance(value, bool):
-            return _NO
-        try:
-            number = float(value)
-            if hint is float:
-                return number
-            return int(value) if isinstance(value, int) else int(number) if number == int(number) else _NO
-        except (TypeError, ValueError, OverflowError):
-            return _NO
-    if hint is str:
-        return str(value) if isinstance(value, (str, int, float)) else _NO
-    return value if isinstance(value, hint) else _NO
-
-
-def _convert_sequence(value: Any, hint: Any) -> Any:
-    items = value.replace(",", " ").split() if isinstance(value, str) else value
-    kinds = [kind for kind in typing.get_args(hint) if kind is not Ellipsis]
-    if not isinstance(items, (list, tuple)):
-        return _NO
-    if (
-        Ellipsis not in typing.get_args(hint)
-        and typing.get_origin(hint) is tuple
-        and len(items) != len(kinds)
-    ):
-        return _NO
-    converted = [_convert_one(item, kinds[min(i, len(kinds) - 1)]) for i, item in enumerate(items)]
-    return _NO if _NO in converted else typing.get_origin(hint)(converted)
+        number = float(value)
+        if isinstance(value, bool) or (hint is int and number != int(number)):
+            raise ValueError(value)
+        return number if hint is float else value if isinstance(value, int) else int(number)
+    if not isinstance(value, (str, int, float) if hint is str else hint):
+        raise ValueError(value)
+    return str(value) if hint is str else value
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -1,7 +1,5 @@
 """The one error that a user is meant to see: a single line that names the file or setting and the remedy."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

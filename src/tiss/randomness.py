@@ -4,8 +4,6 @@ The order of samples and each augmentation depend only on (seed, step, epoch, po
 number of workers and ranks and a resume cannot change them.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

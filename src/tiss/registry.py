@@ -1,7 +1,5 @@
 """Named objects that third parties can add: a decorator here, an entry point there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points

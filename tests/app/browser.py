@@ -1,7 +1,5 @@
 """A headless Chromium, driven over its debugging pipe: no driver program, no further package."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -100,22 +98,11 @@ def open_browser(program: str) -> Iterator[Browser]:
     from_read, from_write = os.pipe()
     # the browser's helper processes may write for a moment after it has gone: what they leave is nobody's loss
     with tempfile.TemporaryDirectory(prefix="tiss-browser-", ignore_cleanup_errors=True) as profile:
-        flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--remote-debugging-pipe",
-        ]
-        command = shlex.join(
-            [program, *flags, f"--user-data-dir={profile}", "--no-first-run", "--window-size=1280,1000"]
-        )
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {command} 3<&{to_read} 4>&{from_write}"],
-            pass_fds=(to_read, from_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        flags = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
+        profiles = f"--user-data-dir={shlex.quote(profile)} --no-first-run --window-size=1280,1000"
+        command = f"exec {shlex.quote(program)} {flags} {profiles} 3<&{to_read} 4>&{from_write}"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(["bash", "-c", command], pass_fds=(to_read, from_write), **quiet)
         os.close(to_read)
         os.close(from_write)
         try:

@@ -1,7 +1,5 @@
 """The same story as the commands' tests."""
 
-from __future__ import annotations
+from tests.user.conftest import refused, story
 
-from tests.user.conftest import story
-
-__all__ = ["story"]
+__all__ = ["refused", "story"]

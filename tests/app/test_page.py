@@ -1,7 +1,5 @@
 """The page in a real browser: upload, hover, slide, side by side, and the run's tab."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator
@@ -15,9 +13,7 @@ from tests.app.test_server import fetch, free_port
 REQUIRED = os.environ.get("TISS_REQUIRE_BROWSER") == "1"
 PROGRAM = find_browser()
 if REQUIRED and PROGRAM is None:
-    pytest.fail(
-        "TISS_REQUIRE_BROWSER is set, but there is no chromium: apt-get install chromium", pytrace=False
-    )
+    pytest.fail("TISS_REQUIRE_BROWSER is set: apt-get install chromium", pytrace=False)
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs chromium (Debian: apt-get install chromium)")
 
 
@@ -61,8 +57,7 @@ def slide(page: Browser, step: int) -> None:
 
 def test_upload_is_segmented(page: Browser) -> None:
     assert caption(page) == "step 2: + moon"
-    source = page.evaluate("document.querySelector('#now .shown img').src")
-    assert source.startswith("data:image/png")
+    assert page.evaluate("document.querySelector('#now .shown img').src").startswith("data:image/png")
 
 
 def test_pointer_names_the_class(page: Browser) -> None:
@@ -76,10 +71,7 @@ def test_pointer_names_the_class(page: Browser) -> None:
 
 
 def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, tmp_path: Path) -> None:
-    first = page.evaluate(
-        "document.querySelector('#now').dataset.x = document.querySelector('#now figure').dataset.names"
-    )
-    assert "moon" in first
+    assert "moon" in page.evaluate("document.querySelector('#now figure').dataset.names")
     slide(page, 0)
     assert "star" not in page.evaluate("document.querySelector('#now figure').dataset.names")
     slide(page, 1)
@@ -95,18 +87,14 @@ def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, 
 
 
 def test_classes_can_be_hidden(page: Browser) -> None:
-    before = page.evaluate("document.querySelector('#now .shown img').src")
-    for _ in range(2):  # off, then on again
-        page.evaluate(
-            "document.querySelectorAll('#classes input[type=checkbox]').forEach(box => box.click())"
-        )
-        changed = f"document.querySelector('#now .shown img').src !== {before!r}"
-        if _ == 0:
-            legend = page.evaluate("document.querySelectorAll('#now .legend .chip').length")
-            if legend > 1:
-                page.wait(changed)
-        else:
-            page.wait(f"document.querySelector('#now .shown img').src === {before!r}")
+    source = "document.querySelector('#now .shown img').src"
+    before = page.evaluate(source)
+    click = "document.querySelectorAll('#classes input[type=checkbox]').forEach(box => box.click())"
+    page.evaluate(click)
+    if page.evaluate("document.querySelectorAll('#now .legend .chip').length") > 1:
+        page.wait(f"{source} !== {before!r}")
+    page.evaluate(click)
+    page.wait(f"{source} === {before!r}")
 
 
 def test_tab_with_curves_and_table(page: Browser) -> None:

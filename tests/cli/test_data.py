@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -10,20 +8,25 @@ import pytest
 from tests.data.samples import make_folder, make_voc, write_mask, write_picture
 from tests.data.server import running
 from tests.data.test_archive import make_zip
-from tests.data.test_sbd import matlab_file
-from tests.data.test_verify import FAULTS, break_everything
+from tests.data.test_benchmarks import matlab_file
+from tests.data.test_checks import FAULTS, break_everything
+from tests.user.story import Capture, Patch
 from tiss.cli.data import main
-from tiss.data.voc import VOC
+from tiss.data.benchmarks import VOC
 from tiss.errors import TissError
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     return make_folder(tmp_path / "data")
 
 
-def test_verify_good_data(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_good_data(root: Path, capsys: Capture) -> None:
     assert main(["verify", "folder", "--root", str(root)]) == 0
     text = capsys.readouterr().out
     assert "train     3 images, 12×8 to 12×8 pixels, labels 0 to 2, 11.11 % ignored, faults: none" in text
@@ -31,7 +34,7 @@ def test_verify_good_data(root: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Nothing is published of these lists." in text
 
 
-def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: Capture) -> None:
     for kind in ("images", "masks"):
         shutil.rmtree(root / kind / "test")
     assert main(["verify", "folder", "--root", str(root)]) == 0
@@ -40,7 +43,7 @@ def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: pytest.Cap
     assert main(["verify", "folder", "--root", str(root)]) == 1
 
 
-def test_verify_lists_every_fault(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_lists_every_fault(root: Path, capsys: Capture) -> None:
     break_everything(root)
     assert main(["verify", "folder", "--root", str(root)]) == 1
     text = capsys.readouterr().out
@@ -50,10 +53,7 @@ def test_verify_lists_every_fault(root: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
-def test_verify_compares_with_published_lists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def test_verify_compares_with_published_lists(tmp_path: Path, capsys: Capture, form: str) -> None:
     train = {f"id{label}": [label] for label in range(1, 21)}
     root = make_voc(tmp_path / "data", train, {"t": [1]})
     assert main(["verify", "voc", "--root", str(root), "--task", "15-5", "--table", form]) == 1
@@ -77,10 +77,12 @@ def test_mistakes_are_one_line(root: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_teaches(capsys: Capture) -> None:
     for words in ([], ["--help"], ["verify", "--help"]):
         assert main(words) == 0
         assert "tiss data verify voc --root VOCdevkit" in capsys.readouterr().out
+    assert main(["download", "cityscapes", "--root", "here"]) == 0
+    assert "here/cityscapes/gtFine/train" in capsys.readouterr().out
 
 
 def archived(folder: Path, form: str) -> bytes:
@@ -88,10 +90,7 @@ def archived(folder: Path, form: str) -> bytes:
     return Path(name).read_bytes()
 
 
-def test_download_voc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def test_download_voc(tmp_path: Path, capsys: Capture) -> None:
     devkit = make_voc(tmp_path / "devkit", {"t": [1]}, {"v": [2]}) / "VOCdevkit/VOC2012"
     (devkit / "SegmentationClassAug").rename(devkit / "SegmentationClass")
     (devkit / "ImageSets/Segmentation/train_aug.txt").rename(devkit / "ImageSets/Segmentation/train.txt")
@@ -127,14 +126,7 @@ def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path) -> None:
     assert not (tmp_path / "out/ADEChallengeData2016").exists()
 
 
-def test_download_says_how_to_get_cityscapes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["download", "cityscapes", "--root", "here"]) == 0
-    text = capsys.readouterr().out
-    assert "leftImg8bit_trainvaltest.zip" in text
-    assert "here/cityscapes/gtFine/train" in text
-
-
-def test_stats(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats(root: Path, tmp_path: Path, capsys: Capture) -> None:
     plot = tmp_path / "plot.svg"
     assert main(["stats", "folder", "--root", str(root), "--task", "1-1", "--plot", str(plot)]) == 0
     text = capsys.readouterr().out
@@ -143,7 +135,7 @@ def test_stats(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert plot.exists()
 
 
-def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: Capture) -> None:
     for name in ("a", "b"):
         (root / f"images/train/{name}.jpg").unlink()
         (root / f"masks/train/{name}.png").unlink()
@@ -153,10 +145,7 @@ def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: pytest.Capt
         main(["stats", "folder", "--root", str(root), "--task", "5-5"])
 
 
-def test_convert_then_verify(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def test_convert_then_verify(tmp_path: Path, capsys: Capture) -> None:
     images = []
     for number in range(12):
         write_picture(tmp_path / f"images/{number}.jpg", value=number)
@@ -177,7 +166,7 @@ def test_convert_then_verify(
 
 
 def test_convert_shows_classes_slips_and_what_was_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     square = {"points": [[0, 0], [4, 0], [4, 6], [0, 6]]}
@@ -200,14 +189,11 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert main(["convert", "labelme", "labels", "--out", "chosen", "--classes", "person"]) == 0
     text = capsys.readouterr().out
     assert "look:" not in text, "neither of the two was chosen"
-    assert "left out: 5 images without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
+    assert "left out: 5 without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
     assert "an outline named background" in text
 
 
-def test_verify_ade20k_with_and_without_its_lists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def test_verify_ade20k_with_and_without_its_lists(tmp_path: Path, capsys: Capture) -> None:
     base = tmp_path / "ADEChallengeData2016"
     for label in (1, 60, 120, 150):
         write_picture(base / f"images/training/t{label:03d}.jpg", value=label)

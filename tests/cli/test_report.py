@@ -1,8 +1,5 @@
 """`tiss report` and `tiss figure` in process."""
 
-from __future__ import annotations
-
-import io
 from pathlib import Path
 
 import pytest
@@ -38,20 +35,22 @@ def test_table_formats(runs: Path, capsys: pytest.CaptureFixture[str], form: str
     assert not (runs / "report.html").exists()
 
 
-def test_all_tables_are_one_csv(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pandas = pytest.importorskip("pandas")
-    assert main(["report", str(runs), "--table", "csv", "--classes", "--paper", "voc"]) == 0
-    frame = pandas.read_csv(io.StringIO(capsys.readouterr().out))
-    assert set(frame["table"]) == {"last step", "steps", "classes", "forgetting", "paper voc"}
-    assert not frame[["table", "source", "method", "column", "value"]].isna().any().any()
-    assert frame["value"].dtype == float
-    best = frame[(frame["table"] == "last step") & (frame["column"] == "all")]
-    assert set(best["method"]) == {"FT", "TISS"}
-
-
 def test_the_paper_s_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--paper", "cityscapes"]) == 0
     assert "PLOPLong" in capsys.readouterr().out
+
+
+def test_a_collection_of_records_becomes_one_page(runs: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert main(["report", str(runs), "--collect", str(kept / "shapes")]) == 0
+    (kept / "shapes" / "about.json").write_text("{}")
+    assert main(["report", str(kept)]) == 0
+    assert "shapes 4-2 overlapped" in (kept / "report.html").read_text()
+
+
+def test_the_old_name_of_a_flag_works(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(runs), "--pictures", "0"]) == 0
+    assert "gallery" in capsys.readouterr().err
 
 
 def test_figures(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

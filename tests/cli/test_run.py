@@ -1,16 +1,24 @@
 """`tiss run`, `eval`, `methods`, `encoders` in process: results, resumption, and mistakes of one line."""
 
-from __future__ import annotations
-
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from PIL import Image
 
+from tests.user.story import Capture, Patch, tiss
+from tiss.cli import grid
 from tiss.cli.main import main
 from tiss.config import RunConfig, from_mapping
+from tiss.data.shapes import Shapes
+from tiss.engine import recipes
 from tiss.methods.base import settings_from
+from tiss.models import SegmentationModel
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +41,7 @@ def test_a_run_leaves_what_the_docs_promise(finished: Path):
     assert {"cross_entropy", "distillation"} == set(lines[-1]["losses"])
 
 
-def test_the_written_configuration_is_the_run(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_written_configuration_is_the_run(finished: Path, capsys: Capture):
     written = yaml.safe_load((finished / "config.yaml").read_text())
     config = from_mapping(RunConfig, written)
     assert settings_from(config.method).name == "mib"
@@ -42,14 +50,12 @@ def test_the_written_configuration_is_the_run(finished: Path, capsys: pytest.Cap
     assert yaml.safe_load(capsys.readouterr().out) == written
 
 
-def test_eval_gets_the_same_pixels(finished: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["eval", str(finished)]) == 0
+def test_eval_gets_the_same_pixels(finished: Path, capsys: Capture, refused: Callable[..., str]):
+    tiss("eval", finished)
     assert "the same as when it was trained" in capsys.readouterr().out
-    assert main(["eval", str(finished), "--step", "0", "--json"]) == 0
-    assert main(["eval", str(finished), "--mode", "slide"]) == 0
-    capsys.readouterr()
-    assert main(["eval", str(finished), "--step", "5"]) == 2
-    assert "no step 5" in capsys.readouterr().err
+    tiss("eval", finished, "--step", 0, "--json")
+    tiss("eval", finished, "--mode", "slide")
+    assert "no step 5" in refused("eval", finished, "--step", 5)
 
 
 def test_resume_starts_where_nothing_is_and_repeats_no_step(tmp_path: Path, tiny_flags: list[str]):
@@ -61,14 +67,11 @@ def test_resume_starts_where_nothing_is_and_repeats_no_step(tmp_path: Path, tiny
     assert stamps[0] == stamps[1]
 
 
-def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], capsys: pytest.CaptureFixture[str]):
-    again = ["run", *tiny_flags, "--method", "mib", "--out", str(finished)]
-    assert main(again) == 2
-    assert "--resume" in capsys.readouterr().err
-    assert main([*again, "--resume"]) == 0
-    capsys.readouterr()
-    assert main([*again, "--seed", "1", "--resume"]) == 2
-    assert "another run (different seed)" in capsys.readouterr().err
+def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], refused: Callable[..., str]):
+    again = ["run", *tiny_flags, "--method", "mib", "--out", finished]
+    assert "resume" in refused(*again)
+    tiss(*again, "--resume")
+    assert "another run (different seed)" in refused(*again, "--seed", 1, "--resume")
 
 
 def test_a_first_step_can_be_taken_over(finished: Path, tiny_flags: list[str], tmp_path: Path):
@@ -93,66 +96,51 @@ def test_a_first_step_can_be_taken_over(finished: Path, tiny_flags: list[str], t
         (["--holdout", "1.5"], "--holdout"),
         (["--model.encoder", "resnet_micro", "--method", "tiss"], "transformers"),
         (["--data.root", "/nowhere/at/all"], "/nowhere/at/all"),
+        *((["--steps", value], f"--steps {value}: ") for value in ("0", "-1")),
+        *((["--train.epochs", value], f"--train.epochs {value}: ") for value in ("0", "-1")),
+        *(([f"--train.{one}", "0"], f"--train.{one} 0: ") for one in ("batch", "step_epochs", "accumulate")),
     ],
 )
 def test_mistakes_end_in_one_line_and_leave_nothing(
-    flags: list[str], message: str, tiny_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
 ):
     out = tmp_path / "out"
-    assert main(["run", *tiny_flags, "--out", str(out), *flags]) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "\n" not in error
+    assert message in refused("run", *tiny_flags, "--out", out, *flags)
     assert not out.exists()
 
 
 def test_a_label_out_of_range_names_its_file(
-    tiny_folder: Path, tiny_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_folder: Path, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
 ):
-    import shutil
-
-    from PIL import Image
-
     broken = tmp_path / "broken"
     shutil.copytree(tiny_folder, broken)
     mask = sorted((broken / "masks" / "train").iterdir())[0]
     Image.new("L", Image.open(mask).size, 37).save(mask)
-    flags = [str(broken) if word == str(tiny_folder) else word for word in tiny_flags]
-    assert main(["run", *flags, "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert mask.stem in error
-    assert "37" in error
+    flags = [broken if word == str(tiny_folder) else word for word in tiny_flags]
+    error = refused("run", *flags, "--out", tmp_path / "out", last=True)
+    assert mask.stem in error and "37" in error
 
 
-def test_a_checkpoint_of_another_architecture(finished: Path, tiny_flags: list[str], tmp_path: Path, capsys):
-    weights = str(finished / "step-0" / "model.safetensors")
-    flags = ["--model.encoder", "vit_demo_patch8", "--model.pretrained", weights]
-    assert main(["run", *tiny_flags, "--out", str(tmp_path / "out"), *flags]) == 2
-    assert "model.safetensors" in capsys.readouterr().err
-
-
-def test_a_pickle_is_read_with_permission_only(
-    tiny_flags: list[str], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_weights_of_another_architecture_or_without_trust(
+    finished: Path, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
 ):
-    import torch
-
-    from tiss.models.model import SegmentationModel
-
-    weights = tmp_path / "encoder.pth"
-    torch.save(SegmentationModel.from_pretrained(finished / "step-0").encoder.state_dict(), weights)
-    flags = ["--model.pretrained", str(weights), "--steps", "1", "--out", str(tmp_path / "out")]
-    assert main(["run", *tiny_flags, *flags]) == 2
-    assert "allow_pickle" in capsys.readouterr().err
-    assert main(["run", *tiny_flags, *flags, "--allow-pickle"]) == 0
+    command = ["run", *tiny_flags, "--out", tmp_path / "out", "--steps", 1, "--model.pretrained"]
+    weights, pickled = finished / "step-0" / "model.safetensors", tmp_path / "encoder.pth"
+    line = refused(*command, weights, "--model.encoder", "vit_demo_patch8", last=True)
+    assert "model.safetensors" in line
+    torch.save(SegmentationModel.from_pretrained(finished / "step-0").encoder.state_dict(), pickled)
+    assert "allow_pickle" in refused(*command, pickled, last=True)
+    tiss(*command, pickled, "--allow-pickle")
 
 
-def test_lists(capsys: pytest.CaptureFixture[str]):
-    assert main(["methods"]) == 0
-    assert "tiss" in capsys.readouterr().out
-    assert main(["encoders"]) == 0
-    assert "vit_small_patch16_384" in capsys.readouterr().out
-    assert main(["run", "--method", "plop", "--help"]) == 0
-    assert "--method." in capsys.readouterr().out
+def test_lists_and_help(capsys: Capture):
+    for words, expected in (
+        (["methods"], "tiss"),
+        (["encoders"], "vit_small_patch16_384"),
+        (["run", "--method", "plop", "--help"], "--method."),
+    ):
+        tiss(*words)
+        assert expected in capsys.readouterr().out
     assert main(["rnu"]) == 2
     assert "did you mean 'run'" in capsys.readouterr().err
 
@@ -163,3 +151,21 @@ def test_a_tracker_writes_beside_the_run(tiny_flags: list[str], tmp_path: Path):
     flags = ["--method", "ft", "--steps", "1", "--train.tracker", "tensorboard", "--out", str(out)]
     assert main(["run", *tiny_flags, *flags]) == 0
     assert list(out.rglob("events.out.tfevents.*"))
+
+
+def test_the_demo_prints_a_table_and_writes_a_page(tmp_path: Path, monkeypatch: Patch, capsys: Capture):
+    monkeypatch.setattr(grid, "DEMO_METHODS", ("ft", "offline"))
+    monkeypatch.setattr(Shapes.__init__, "__defaults__", (None, 0, 64, 60, 20))  # seconds, not minutes
+    for key in ("epochs", "step_epochs"):
+        monkeypatch.setitem(recipes.DEMO, key, 1)
+    out = tmp_path / "demo"
+    tiss("demo", "--out", out)
+    printed = capsys.readouterr().out
+    for part in ("with background", "without background", "recipe: optimizer adamw"):
+        assert part in printed
+    page = (out / "report.html").read_text()
+    assert "FT" in page
+    assert not re.search(r"(?:src|href)=.https?:", page)  # one file: nothing is fetched
+    assert main(["demo", "--out", str(out)]) == 2
+    assert "--resume" in capsys.readouterr().err
+    tiss("demo", "--out", out, "--resume")

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,13 +37,9 @@ def make_zip(path: Path, names: dict[str, bytes]) -> Path:
 GOOD = {"top/a.txt": b"one", "top/deep/b.txt": b"two", "c.txt": b""}
 
 
-@pytest.mark.parametrize("form", ["tar", "tgz", "zip"])
-def test_unpacks(tmp_path: Path, form: str) -> None:
-    archive = tmp_path / "x"
-    if form == "zip":
-        make_zip(archive, GOOD)
-    else:
-        make_tar(archive, GOOD, "w:gz" if form == "tgz" else "w")
+@pytest.mark.parametrize("make", [make_tar, partial(make_tar, mode="w:gz"), make_zip])
+def test_unpacks(tmp_path: Path, make: Callable[..., Path]) -> None:
+    archive = make(tmp_path / "x", GOOD)
     out = tmp_path / "out"
     (out / "top").mkdir(parents=True)
     (out / "top" / "mine.txt").write_text("kept")
@@ -56,8 +54,8 @@ BAD_NAMES = ["../evil.txt", "top/../../evil.txt", "/evil.txt", "..\\evil.txt", "
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("make", [make_tar, make_zip])
-def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, make: object) -> None:
-    archive = make(tmp_path / "x", {"fine.txt": b"1", name: b"2"})  # type: ignore[operator]
+def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
+    archive = make(tmp_path / "x", {"fine.txt": b"1", name: b"2"})
     out = tmp_path / "deep" / "out"
     with pytest.raises(TissError, match="leads out of the folder"):
         unpack(archive, out)

@@ -7,16 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiss.data.augment import (
-    FILL,
-    Augmentation,
-    AugmentSettings,
-    centre,
-    crop_batch,
-    draw,
-    pack,
-    shrink,
-)
+from tiss.data.augment import FILL, Augmentation, AugmentSettings, centre, crop_batch, draw, pack, shrink
 from tiss.data.base import Sample
 
 
@@ -40,13 +31,6 @@ def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() ->
         value = red + 256 * green + 256**2 * blue + 256**3 * one.label.long()
         assert pack(one).dtype == torch.int32
         assert torch.equal(pack(one).long() % 2**32, value.flatten())
-
-
-def test_same_size_is_the_image_itself() -> None:
-    sample = make_sample(30, 41)
-    image, label = cut(sample, Augmentation(30, 41, 0, 0), (30, 41))
-    assert torch.equal(image, sample.image)
-    assert torch.equal(label, sample.label)
 
 
 @pytest.mark.parametrize(("height", "width"), [(60, 100), (45, 33), (20, 27), (31, 47)])
@@ -131,11 +115,6 @@ def test_draws_are_a_function_of_the_key_and_cover_their_ranges() -> None:
     assert 150 < sum(one.flip for one in draws) < 250
     assert all(min(0, one.height - 50) <= one.top <= max(0, one.height - 50) for one in draws)
     assert not any(draw(AugmentSettings(50, flip=False), 80, 100, (0, i)).flip for i in range(20))
-
-
-def test_resize_comes_before_scale() -> None:
-    one = draw(AugmentSettings(64, resize=64, scale=(1.0, 1.0)), 128, 256, (0,))
-    assert (one.height, one.width) == (64, 128)
 
 
 def test_photometric_changes_colours_within_bounds_and_no_label() -> None:

@@ -9,11 +9,10 @@ import pytest
 from PIL import Image
 
 from tiss.data.base import DATASETS
+from tiss.data.checks import check_split, pixel_counts
 from tiss.data.huggingface import HuggingFace, names_by_value
-from tiss.data.stats import pixel_counts
-from tiss.data.verify import check_split
 from tiss.errors import TissError
-from tiss.scenarios.scenario import load_scenario
+from tiss.scenarios import load_scenario
 
 datasets = pytest.importorskip("datasets")
 
@@ -45,7 +44,6 @@ def table(
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     datasets.disable_progress_bars()
     path = tmp_path / "table"
@@ -79,7 +77,7 @@ def test_serves_a_scenario_and_the_commands(root: Path) -> None:
 
 def test_index_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     HuggingFace(root).classes_present("train")
-    monkeypatch.setattr(HuggingFace, "_scan", lambda self, row, split: pytest.fail("read again"))
+    monkeypatch.setattr(HuggingFace, "scan", lambda self, split, item: pytest.fail("read again"))
     assert HuggingFace(root).classes_present("train")["0000000"] == {1}
 
 
@@ -107,27 +105,23 @@ def test_faults_are_named(tmp_path: Path, root: Path) -> None:
         dataset.classes_present("train")
     with pytest.raises(TissError, match="test row 0, annotation: 11 × 8, but its image is 12 × 8"):
         dataset.read("test", "0000000")
-    with pytest.raises(TissError, match="no row 5"):
+    with pytest.raises(TissError, match="no id '5'"):
         dataset.read("test", "5")
-    one = datasets.Dataset.from_dict(
-        {"image": [picture(1)]}, features=datasets.Features({"image": datasets.Image()})
-    )
+    features = datasets.Features({"image": datasets.Image()})
+    one = datasets.Dataset.from_dict({"image": [picture(1)]}, features=features)
     one.save_to_disk(str(tmp_path / "one"))
     (tmp_path / "one" / "classes.txt").write_text("cat\n")
-    with pytest.raises(TissError, match="needs a picture and an annotation column, has image"):
+    with pytest.raises(TissError, match="needs an image and an annotation column, has image"):
         HuggingFace(tmp_path / "one").ids("train")
-    with pytest.raises(TissError, match="is not there"):
+    with pytest.raises(TissError, match="does not exist"):
         HuggingFace(str(tmp_path / "cache" / "nothing"))
     with pytest.raises(TissError, match="needs a folder or a data set's name"):
         HuggingFace(None)
 
 
 def test_names_by_value() -> None:
-    assert names_by_value({"0": "road", "1": "car", "255": "void"}, "x") == (
-        ["road", "car"],
-        False,
-        frozenset({255}),
-    )
+    found = names_by_value({"0": "road", "1": "car", "255": "void"}, "x")
+    assert found == (("road", "car"), False, frozenset({255}))
     for document in ([], {"a": "b"}, {"0": "background"}, {"0": "a", "2": "b"}, {}):
         with pytest.raises(TissError, match=r"^x: "):
             names_by_value(document, "x")

@@ -17,7 +17,7 @@ import tiss
 from tests.docs.pages import ROOT, blocks_of, table_after, text_of
 from tiss.engine.recipes import recipe_values
 from tiss.methods.base import METHODS
-from tiss.models.encoder import encoder_defaults
+from tiss.models import outline
 
 DESIGN = ROOT / "docs" / "design.md"
 
@@ -78,7 +78,7 @@ def test_the_table_of_recipes() -> None:
     (_, *head), *rows = table_after("docs/methods.md", "Recipes")
     assert head == list(COLUMNS)
     for index, (name, encoder) in enumerate(COLUMNS.values(), 1):
-        values = recipe_values(name, "voc", encoder_defaults(encoder), METHODS.get("mib"))
+        values = recipe_values(name, "voc", outline(encoder), METHODS.get("mib"))
         for row, shown in zip(ROWS, rows, strict=True):
             expected = cell(values, row)
             if isinstance(expected, str):

@@ -1,4 +1,4 @@
-"""What an optimiser gets back from a file, and a run that is stopped within a step."""
+"""What an optimizer gets back from a file, and a run that is stopped within a step."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import torch
 from torch import nn
 
 from tiss.cli.main import main
-from tiss.engine.checkpoint import flatten_optimizer, restore_optimizer
+from tiss.engine.checkpoint import load_optimizer, optimizer_tensors
 from tiss.engine.loop import LossLog
-from tiss.files import read_tensors, write_tensors
+from tiss.files import write_tensors
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
 def test_state_lies_in_memory_as_its_parameter_does(tmp_path: Path, kind: str) -> None:
     """A file has no strides; the one kernel that updates all parameters at once refuses others than theirs."""
     first, state = _trained(kind)
-    tensors, numbers = flatten_optimizer(first)
-    write_tensors(tmp_path / "state", tensors)
+    write_tensors(tmp_path / "optimizer.safetensors", optimizer_tensors(first))
     second, _ = _trained(kind)
-    restore_optimizer(second, read_tensors(tmp_path / "state"), numbers)
+    load_optimizer(tmp_path, second)
     parameters = [parameter for group in second.param_groups for parameter in group["params"]]
     assert any(not parameter.is_contiguous() for parameter in parameters)
     restored = 0
@@ -36,7 +35,7 @@ def test_state_lies_in_memory_as_its_parameter_does(tmp_path: Path, kind: str) -
 
 
 def _trained(kind: str) -> tuple[torch.optim.Optimizer, dict[int, dict[str, torch.Tensor]]]:
-    """An optimiser after one update of a model laid out with channels last, and a copy of its state."""
+    """An optimizer after one update of a model laid out with channels last, and a copy of its state."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1)).to(memory_format=torch.channels_last)
     made = {"adamw": torch.optim.AdamW, "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)}[kind]
     optimizer = made(model.parameters())

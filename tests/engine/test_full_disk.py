@@ -1,4 +1,4 @@
-"""A disk that is full at the end of a step: what was learnt is stored, or the run goes on from there."""
+"""A disk that is full at the end of a step: what was trained is stored, or the run resumes from there."""
 
 from __future__ import annotations
 

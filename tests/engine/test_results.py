@@ -16,6 +16,7 @@ from tiss.errors import TissError
 from tiss.report.runs import Result, experiments
 from tiss.report.tables import report_tables
 
+WHOLE = json.dumps(results())
 REPLACEMENTS = (None, 7, -3.5, 1e300, 1 << 70, True, "x", [], [None], {}, {"x": None})
 
 
@@ -61,31 +62,26 @@ def test_whatever_passes_the_check_can_be_tabled() -> None:
     assert refused > 300
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_a_truncated_file_names_itself_and_the_remedy(tmp_path: Path, share: float) -> None:
-    text = json.dumps(results()).encode()
-    path = tmp_path / "results.json"
-    path.write_bytes(text[: int(share * len(text))])
-    with pytest.raises(TissError) as caught:
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        *(("results.json", WHOLE[: int(share * len(WHOLE))], r"\bresume") for share in (0.0, 0.3, 0.999)),
+        ("results.json", json.dumps(results(format=0)), "format 0, this tiss reads format 1; tiss run"),
+        (
+            "voc.json",
+            json.dumps(results(config=[1])),
+            "config: a mapping expected; tiss report RUN --collect",
+        ),
+    ],
+)
+def test_a_damaged_file_names_itself_and_the_remedy(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(TissError, match=expected) as caught:
         read_results(path)
     assert str(path) in str(caught.value)
-    assert "resume" in str(caught.value)
-
-
-def test_an_older_format_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(results(format=0)))
-    with pytest.raises(TissError, match=r"results\.json: .*format 0, this tiss reads format 1; tiss run"):
-        read_results(path)
-
-
-def test_a_damaged_record_has_its_own_remedy(tmp_path: Path) -> None:
-    path = tmp_path / "voc.json"
-    path.write_text(json.dumps(results(config=[1])))
-    with pytest.raises(
-        TissError, match=r"voc\.json: .*config: a mapping expected; tiss report RUN --collect"
-    ):
-        read_results(path)
 
 
 def test_what_a_run_writes_passes() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tiss.config import RunConfig
-from tiss.engine.run_folder import Journal, RunFolder, StepFolder, commit
+from tiss.engine.checkpoint import Journal
+from tiss.engine.run_folder import RunFolder, StepFolder, commit
 from tiss.errors import TissError
 from tiss.files import Lock, write_tensors
 from tiss.methods.base import settings_from

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from tiss.data.base import Batch
 from tiss.evaluation.evaluate import confusion_matrix, evaluate, slide_logits, window_starts
 from tiss.methods.base import all_sum
-from tiss.models.contract import Output, Resolution
-from tiss.models.model import choose_labels
+from tiss.models import Output, Resolution, choose_labels
 
 
 class Oracle(nn.Module):

@@ -29,12 +29,12 @@ MATRIX = torch.tensor([[6, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
 
 def test_hand_made_example() -> None:
     scores = scores_from_confusion(MATRIX, CLASSES, GROUPS)
-    assert scores.iou == {
-        "background": pytest.approx(100 * 6 / 9),
-        "cat": pytest.approx(50),
-        "dog": None,
-        "cow": pytest.approx(50),
-    }
+    assert list(scores.iou.values()) == [
+        pytest.approx(100 * 6 / 9),
+        pytest.approx(50),
+        None,
+        pytest.approx(50),
+    ]
     assert scores.absent == ("dog",)
     assert scores.old == Mean(pytest.approx((600 / 9 + 50) / 2), pytest.approx(50))
     assert scores.new == Mean(pytest.approx(50), pytest.approx(50))
@@ -114,26 +114,17 @@ def test_everything_at_once_has_one_step_and_all_groups() -> None:
     assert scores["new"]["with_background"] == 100
 
 
-def test_json_and_back() -> None:
-    scores = scores_from_confusion(MATRIX, CLASSES, GROUPS)
-    assert Scores.from_json(json.loads(json.dumps(scores.to_json()))) == scores
-
-
-def test_texts() -> None:
+def test_texts_and_json() -> None:
     scores = scores_from_confusion(MATRIX, CLASSES, GROUPS)
     assert str(scores).startswith("mIoU with / without background: all 55.6 / 50.0 · old 58.3 / 50.0")
     assert str(scores).endswith("no true pixel, left out: dog")
-    lines = scores.describe().splitlines()
-    assert any(line.split() == ["step", "1", "50.0", "50.0"] for line in lines)
-    assert any(line.split() == ["dog", "–"] for line in lines)
+    assert Scores.from_json(json.loads(json.dumps(scores.to_json()))) == scores
     assert percent(None) == "–"
     assert [percent(value) for value in (-0.04, -0.06, -10.0)] == ["0.0", "-0.1", "-10.0"]
 
 
 def test_small_pieces() -> None:
-    assert mean([None, 2.0, 4.0]) == 3.0
-    assert mean([None]) is None
-    assert harmonic_mean(0.0, 0.0) == 0.0
-    assert harmonic_mean(None, 3.0) is None
+    assert (mean([None, 2.0, 4.0]), mean([None])) == (3.0, None)
+    assert (harmonic_mean(0.0, 0.0), harmonic_mean(None, 3.0)) == (0.0, None)
     assert forgetting([{"cat": None}, {"cat": 5.0}]) == {}
     assert forgetting([{"cat": 5.0}, {"cat": None}]) == {}

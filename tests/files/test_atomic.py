@@ -1,7 +1,5 @@
 import errno
 import os
-import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +12,6 @@ from tiss.errors import SpaceError, TissError
 
 def listing(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def test_write_replaces_whole_and_leaves_nothing_beside(tmp_path: Path) -> None:
-    files.write_text(tmp_path / "a.txt", "eins")
-    files.write_text(tmp_path / "a.txt", "zwei")
-    assert (tmp_path / "a.txt").read_text() == "zwei"
-    assert listing(tmp_path) == ["a.txt"]
 
 
 def test_json_keeps_order_and_every_digit(tmp_path: Path) -> None:
@@ -51,17 +42,6 @@ def test_append_and_truncate(tmp_path: Path) -> None:
     files.truncate_to(tmp_path / "missing", 0)
 
 
-@pytest.fixture
-def small_files():
-    """Every file of this process may hold 4,096 bytes: what a full disk looks like without a disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
-
-
 def test_full_disk_is_one_line_and_keeps_the_old_file(tmp_path: Path, small_files: None) -> None:
     path = tmp_path / "model.bin"
     files.write_bytes(path, b"old")
@@ -80,21 +60,6 @@ def test_full_disk_adds_no_half_line(tmp_path: Path, small_files: None) -> None:
     assert log.read_bytes() == b"x" * 4000 + b"\n"
 
 
-def test_full_disk_in_a_folder_keeps_the_old_folder(tmp_path: Path, small_files: None) -> None:
-    with files.atomic_folder(tmp_path / "checkpoint") as folder:
-        files.write_bytes(folder / "a", b"old")
-
-    def replace() -> None:
-        with files.atomic_folder(tmp_path / "checkpoint") as folder:
-            files.write_bytes(folder / "a", b"new")
-            files.write_bytes(folder / "b", bytes(5000))
-
-    with pytest.raises(TissError, match="free some space"):
-        replace()
-    assert listing(tmp_path) == ["checkpoint", "checkpoint/a"]
-    assert (tmp_path / "checkpoint/a").read_bytes() == b"old"
-
-
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_forbidden_write_names_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object) -> None:
@@ -111,14 +76,6 @@ def test_write_into_a_missing_folder_is_one_line(tmp_path: Path) -> None:
         files.write_text(tmp_path / "no" / "a.txt", "x")
     with pytest.raises(TissError, match="no such"), files.atomic_folder(tmp_path / "no" / "folder"):
         pass
-
-
-def test_make_folder(tmp_path: Path) -> None:
-    assert files.make_folder(tmp_path / "a" / "b").is_dir()
-    assert files.make_folder(tmp_path / "a" / "b").is_dir()
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(TissError, match="file/c"):
-        files.make_folder(tmp_path / "file" / "c")
 
 
 def test_folder_is_replaced_or_left_alone(tmp_path: Path) -> None:
@@ -243,7 +200,3 @@ def test_a_system_that_cannot_reserve_room_reserves_none(
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     files.reserve(tmp_path, 100).close()
-
-
-def test_existing(tmp_path: Path) -> None:
-    assert files.existing(tmp_path / "a" / "b") == tmp_path.resolve()

@@ -8,7 +8,7 @@ import torch
 
 from tiss.losses.chunked import Task
 from tiss.losses.pixel import plain
-from tiss.models.contract import Resolution
+from tiss.models import Resolution
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,19 @@
-"""The chunked path against the definition in float64, and the choice between the two."""
+"""The losses by rows against the definition in float64 and loops over pixels, and the choice between the two."""
+
+from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 from tests.losses.cases import CASES, errors, evaluate, in_double
 from tiss.errors import TissError
-from tiss.losses import unbiased_cross_entropy, unbiased_distillation, unbiased_losses
-from tiss.losses.chunked import Task, chunked
+from tiss.losses import binary_cross_entropy, unbiased_cross_entropy, unbiased_distillation, unbiased_losses
+from tiss.losses.chunked import BINARY_ELEMENTS, Task, chunked
 from tiss.losses.pixel import choose, plain
-from tiss.models.contract import Resolution
+from tiss.models import Resolution
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -21,17 +24,19 @@ def test_float32_within_tolerance(name, channels_last):
     assert found["gradient"] < 1e-4
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_float64_is_the_definition(name):
-    found = errors(chunked, in_double(CASES[name].make()))
-    assert max(found.values()) < 1e-10
-
-
-@pytest.mark.parametrize("budget", [1, 200])
-def test_chunks_add_up(monkeypatch, budget):
-    monkeypatch.setattr("tiss.losses.chunked.CHUNK_ELEMENTS", budget)
-    found = errors(chunked, in_double(CASES["odd size"].make()))
-    assert max(found.values()) < 1e-10
+@pytest.mark.parametrize(
+    ("name", "budget"), [*((name, None) for name in CASES), ("odd size", 1), ("odd size", 200)]
+)
+def test_float64_is_the_definition(monkeypatch, name, budget):
+    if budget is not None:
+        monkeypatch.setattr("tiss.losses.chunked.CHUNK_ELEMENTS", budget)
+        monkeypatch.setitem(BINARY_ELEMENTS, "cpu", budget)
+    task = in_double(CASES[name].make())
+    assert max(errors(chunked, task).values()) < 1e-10
+    (plain, slope), (fused, gradient) = both_ways(task.logits, task.labels, task.to)
+    torch.testing.assert_close(fused, plain, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, slope, rtol=1e-10, atol=1e-14)
+    assert (gradient[:, 0] == 0).all()  # the background has no sigmoid
 
 
 def test_gradcheck():
@@ -54,6 +59,13 @@ def test_half_precision_in_half_precision_out():
     exact, _, reference = evaluate(plain, in_double(task))
     assert hard == pytest.approx(exact, rel=1e-5)
     assert float((gradient - reference).abs().max() / reference.abs().max()) < 1e-2
+    logits = task.logits.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = binary_cross_entropy(logits, task.labels, to=task.to)
+    loss.backward()
+    exact = binary_cross_entropy(task.logits.double(), task.labels, to=task.to)
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
+    assert logits.grad.dtype == torch.bfloat16
 
 
 def test_autocast_does_not_lower_the_precision():
@@ -102,3 +114,56 @@ def test_a_teacher_of_another_size_takes_the_plain_path_or_says_so():
     demanded = dataclasses.replace(task, teacher=larger, to=Resolution((32, 32), (32, 32), "on"))
     with pytest.raises(TissError, match=r"train\.fused on"):
         choose(demanded)
+
+
+def both_ways(logits, labels, to):
+    found = []
+    for fused in ("off", "on"):
+        z = logits.clone().requires_grad_()
+        loss = binary_cross_entropy(z, labels, to=Resolution(to.size, to.padded, fused))
+        (3 * loss).backward()
+        found.append((loss.detach(), z.grad))
+    return found
+
+
+def test_pixel_by_pixel():
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(2, 4, 3, 2, generator=generator, dtype=torch.float64) * 3
+    labels = torch.tensor([[[0, 1], [2, 3], [255, 0]], [[3, 3], [255, 255], [1, 2]]])
+    total = 0.0
+    for image, row, column in torch.cartesian_prod(
+        torch.arange(2), torch.arange(3), torch.arange(2)
+    ).tolist():
+        label = int(labels[image, row, column])
+        for channel in range(1, 4) if label != 255 else ():
+            probability = 1 / (1 + math.exp(-float(logits[image, channel, row, column])))
+            total -= math.log(probability if channel == label else 1 - probability)
+    assert float(binary_cross_entropy(logits, labels)) == pytest.approx(total / 12, rel=1e-12)
+
+
+def test_a_label_of_no_channel_is_background():
+    logits = torch.randn(1, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[[3, 1], [200, 2]]])
+    for fused in ("on", "off"):
+        to = Resolution((2, 2), (2, 2), fused)
+        known = binary_cross_entropy(logits, labels * (labels < 3), to=to)
+        assert binary_cross_entropy(logits, labels, to=to) == known
+        assert binary_cross_entropy(logits, labels.to(torch.uint8), to=to) == known
+
+
+def test_precision_of_products_is_left_as_it_was():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        binary_cross_entropy(torch.zeros(1, 2, 2, 2), torch.zeros(1, 4, 4).long())
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_large_logits_stay_finite():
+    logits = torch.tensor([0.0, 1e4, -1e4]).view(1, 3, 1, 1).requires_grad_()
+    loss = binary_cross_entropy(logits, torch.tensor([[[2]]]))
+    loss.backward()
+    assert loss.item() == 2e4
+    assert logits.grad.flatten().tolist() == [0.0, 1.0, -1.0]

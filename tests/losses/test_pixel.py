@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.losses import references
 from tiss.losses import cross_entropy, distillation, unbiased_cross_entropy, unbiased_distillation
-from tiss.models.contract import Resolution
-from tiss.models.head import LinearHead
+from tiss.models import Resolution
+from tiss.models.decoder import LinearHead
 
 
 def random_case(seed, images=2, old=3, new=2, size=(5, 4), to=(9, 7), ignore=0.2):

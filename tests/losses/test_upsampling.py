@@ -8,8 +8,8 @@ import torch
 from tests.losses.cases import CASES
 from tests.losses.references import bilinear
 from tiss.losses import upsampled_argmax
-from tiss.losses.upsampling import row_and_column_matrices
-from tiss.models.contract import Resolution
+from tiss.losses.upsampling import Rows
+from tiss.models import Resolution
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from tiss.models.contract import Resolution
 def test_the_same_as_interpolate(tokens, size, padded):
     to = Resolution(size, padded)
     logits = torch.randn(1, 2, *tokens, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rows, columns = row_and_column_matrices(logits, to)
-    found = rows @ logits @ columns.t()
+    both = Rows(logits, to, budget=1)
+    found = both.rows @ logits @ both.columns.t()
     torch.testing.assert_close(found, to.upsample(logits), rtol=0, atol=1e-12)
     if size[0] < 100:
         expected = torch.from_numpy(bilinear(logits.numpy(), *padded))[..., : size[0], : size[1]]

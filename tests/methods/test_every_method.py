@@ -12,15 +12,16 @@ import pytest
 
 from tests.methods.tester import check_method
 from tests.methods.toy import ToyData, toy_config
-from tiss.engine.learner import Learner
 from tiss.engine.progress import Reporter
 from tiss.engine.run import open_run, run_experiment
+from tiss.engine.session import Learner, Session
 from tiss.errors import TissError
-from tiss.methods.base import METHODS, check_pair
+from tiss.methods.base import METHODS, batch_norms, check_pair
 
 BUILT_IN = [name for name in METHODS if METHODS.get(name).__module__.startswith("tiss.")]
 ARCHITECTURES: dict[str, tuple[str, str | None]] = {
     "vit": ("vit_micro_patch8", None),
+    "vit+mlp": ("vit_micro_patch8", "mlp"),
     "segmenter": ("vit_micro_patch8", "mask"),
     "swin": ("swin_micro", None),
     "segformer": ("mit_micro", None),
@@ -29,6 +30,7 @@ ARCHITECTURES: dict[str, tuple[str, str | None]] = {
 }
 REFUSED = {
     "vit": {"mib+frozenbn"},
+    "vit+mlp": set(),
     "segmenter": {"mib+frozenbn", "ploplong", "recall"},
     "swin": set(),
     "segformer": set(),
@@ -36,7 +38,7 @@ REFUSED = {
     "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
 }
 QUICK = {("vit", method) for method in BUILT_IN} | {(a, m) for a in ARCHITECTURES for m in ("mib", "tiss")}
-QUICK |= {("deeplab", "mib+frozenbn")}
+QUICK |= {("deeplab", "mib+frozenbn"), ("vit+mlp", "mib+frozenbn")}
 PAIRS = [
     pytest.param(a, m, marks=() if (a, m) in QUICK else pytest.mark.slow, id=f"{a}-{m}")
     for a in ARCHITECTURES
@@ -70,6 +72,18 @@ def fits(method: str, architecture: str) -> bool:
     except TissError as error:
         return error.setting != "method"
     return True
+
+
+def test_training_mode_is_put_right_every_time() -> None:
+    run = open_run(toy_config("mib+frozenbn", "resnet_micro"))
+    session = Session.start(run.config, run.scenario[0], reporter=Reporter())
+    session.learn(run.scenario[0])
+    session.method.begin(run.scenario[1], session.model, seed=0)
+    for _ in range(2):
+        session.model.train()
+        session.method.train_mode(session.model)
+        assert session.model.training
+        assert not any(norm.training for norm in batch_norms(session.model))
 
 
 def test_a_refused_pair_reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from tiss.data.base import Batch
 from tiss.methods.base import build_method, settings_from
-from tiss.models.contract import Output, Resolution
+from tiss.models import Output, Resolution
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.5, 0.7, 0.95, 1.0])

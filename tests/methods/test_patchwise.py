@@ -11,8 +11,7 @@ from tiss.data.base import Batch
 from tiss.errors import TissError
 from tiss.losses import patch_contrast
 from tiss.methods.base import build_method, check_pair
-from tiss.models.build import build_model
-from tiss.models.contract import tokens
+from tiss.models import build_model, tokens
 
 ENCODER = "vit_micro_patch8"
 

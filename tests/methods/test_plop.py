@@ -21,8 +21,7 @@ from tiss.engine.run import open_run
 from tiss.engine.session import Session
 from tiss.losses import local_pod
 from tiss.methods.plop import FACTORS, PLOP
-from tiss.models.contract import Output, Resolution
-from tiss.models.model import SegmentationModel
+from tiss.models import Output, Resolution, SegmentationModel
 
 EXACT = {"name": "plop", "official": False}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -12,8 +10,7 @@ from tiss.data.base import IGNORE
 from tiss.engine.run import open_run
 from tiss.methods.base import build_method
 from tiss.methods.recall import BACKGROUND_DRAWS, patch_labels
-from tiss.models.build import build_model
-from tiss.models.contract import Output, Resolution
+from tiss.models import Output, Resolution, build_model
 
 
 @pytest.fixture
@@ -50,7 +47,7 @@ def test_a_class_counts_as_it_was_seen_to_a_power(begun, balance, share):
 def test_a_drawn_background_may_be_a_new_class(begun, hidden):
     """Making a new class likelier costs nothing where only the background is drawn and new classes may hide in it."""
     method = begun(hidden=hidden)
-    method.memory = replace(method.memory, counts=torch.tensor([10.0, 0.0, 0.0]))
+    method.memory["counts"] = torch.tensor([10.0, 0.0, 0.0])
     bias = method.model.head.biases[-1]
     found = []
     for _ in range(2):

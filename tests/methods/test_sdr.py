@@ -18,8 +18,7 @@ from tiss.engine.run import open_run
 from tiss.losses import Prototypes, cross_entropy, distillation, unbiased_losses
 from tiss.methods.base import build_method
 from tiss.methods.sdr import WithPrototypes, widen
-from tiss.models.build import build_model
-from tiss.models.contract import Output, Resolution
+from tiss.models import Output, Resolution, build_model
 
 CHANNELS = 16  # of the tiny ViT's tokens
 GRID, SIZE, PADDED = (3, 4), (20, 30), (24, 32)  # 8 pixels a patch, some of them padding

@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tests.methods.toy import toy_config
+from tests.models.tester import check_saved
 from tiss.config import RunConfig
-from tiss.engine.learner import Learner
 from tiss.engine.progress import Bar, Reporter
 from tiss.engine.run import open_run, run_experiment
-from tiss.engine.session import Session
+from tiss.engine.session import Learner, Session
 from tiss.files import read_tensors
-from tiss.models.model import SegmentationModel
+from tiss.models import SegmentationModel
 
 Tensors = dict[str, Tensor]
 
@@ -62,7 +62,8 @@ def run_straight(config: RunConfig, folder: Path) -> Straight:
         session = learner.session
         assert session is not None
         assert len(session.model.classes) == step.seen
-        check_saved(session.model, folder / f"step-{step.index}")
+        assert all(parameter.requires_grad for parameter in session.model.parameters())
+        check_saved(copy.deepcopy(session.model).eval(), folder / f"step-{step.index}", crop=32)
         found.models.append(copied(session.model.state_dict()))
         found.states.append(copied(session.method.state()))
         found.images.append(len(step.train))
@@ -83,15 +84,6 @@ def watched_teachers() -> Iterator[list[tuple[SegmentationModel, Tensors]]]:
 
     with mock.patch.object(Session, "make_teacher", watch):
         yield used
-
-
-def check_saved(model: SegmentationModel, folder: Path) -> None:
-    images = torch.randint(0, 256, (2, 3, 40, 24), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-    model.save_pretrained(folder)
-    loaded = SegmentationModel.from_pretrained(folder)
-    with torch.no_grad():
-        assert torch.equal(loaded(images).logits, copy.deepcopy(model).eval()(images).logits)
-    assert (loaded.classes, loaded.groups, loaded.rule) == (model.classes, model.groups, model.rule)
 
 
 def check_promises(method: str, straight: Straight, config: RunConfig) -> None:
@@ -151,7 +143,7 @@ class Impatient(Reporter):
         yield _Fuse(self) if title.startswith(self.title) else _Fuse(None)
 
 
-class _Fuse:
+class _Fuse(Bar):
     def __init__(self, owner: Impatient | None) -> None:
         self.owner = owner
 

@@ -11,17 +11,11 @@ import torch
 from tests.models.tester import check_architecture
 from tiss.errors import TissError
 from tiss.files import write_tensors
-from tiss.models import ENCODERS, EncoderOptions, encoder_defaults, list_encoders, load_pretrained
-from tiss.models.encoder import make_encoder
+from tiss.models import ENCODERS, EncoderOptions, list_encoders, load_pretrained, make_encoder, outline
 from tiss.models.timm_encoder import import_timm, knows
 
 if not knows("resnet18"):
     pytest.skip("timm is not installed", allow_module_level=True)
-
-
-@pytest.mark.parametrize("decoder", ["mlp", "linear"])
-def test_swin_architecture(decoder: str, tmp_path: Path) -> None:
-    check_architecture("swin_micro", decoder, tmp_path)
 
 
 def test_swin_features_equal_timm() -> None:
@@ -95,9 +89,9 @@ def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_family_and_defaults() -> None:
-    assert encoder_defaults("swin_micro").family == "hierarchical"
-    assert encoder_defaults("convnext_atto").family == "cnn"
-    assert encoder_defaults("convnext_atto").decoder == "deeplabv3"
+    assert outline("swin_micro").family == "hierarchical"
+    assert outline("convnext_atto").family == "cnn"
+    assert outline("convnext_atto").default_decoder == "deeplabv3"
 
 
 def test_unknown_name_suggests() -> None:

@@ -11,9 +11,8 @@ from tests.report.fakes import folder, results
 from tiss.config import ModelConfig
 from tiss.data.shapes import Shapes
 from tiss.files import write_tensors
-from tiss.models.build import build_model
-from tiss.models.model import SegmentationModel
-from tiss.scenarios.scenario import Scenario, load_scenario
+from tiss.models import SegmentationModel, build_model
+from tiss.scenarios import Scenario, load_scenario
 
 
 @pytest.fixture(scope="session")

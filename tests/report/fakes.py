@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from tiss.evaluation.scores import run_scores
 from tiss.files import write_json
 from tiss.randomness import stream
+from tiss.report.runs import Experiment, experiments, load_results
 
 CLASSES = ("background", "disc", "square", "triangle", "ring", "cross", "star", "moon", "bar")
 GROUPS = ((1, 2, 3, 4), (5, 6), (7, 8))
@@ -78,3 +80,28 @@ def folder(root: Path, values: dict[str, Any], **settings: Any) -> Path:
     config = {"method": {"name": values["method"]} | settings, "seed": values["seed"], "out": str(path)}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     return path
+
+
+def sort(*runs: Any) -> Experiment:
+    """The one experiment of these runs."""
+    (found,) = experiments(load_results(runs))
+    return found
+
+
+class Checker(HTMLParser):
+    """Every tag that opens closes, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag

@@ -13,13 +13,11 @@ import pytest
 from jinja2 import UndefinedError
 from PIL import Image
 
-from tests.report.fakes import folder, results
-from tests.report.test_tables import Checker
+from tests.report.fakes import Checker, folder, results, sort
 from tiss.data.base import DATASETS
 from tiss.palette import class_colours
-from tiss.report.html import embed, render
-from tiss.report.page import story, write_report
-from tiss.report.runs import experiments, load_results
+from tiss.report.pages import story, write_report
+from tiss.report.render import embed, render
 
 
 def test_page_stands_alone_and_is_escaped(tmp_path: Path) -> None:
@@ -30,6 +28,7 @@ def test_page_stands_alone_and_is_escaped(tmp_path: Path) -> None:
     text = page.read_text()
     Checker(text)
     assert "A &lt;title&gt;" in text and "&lt;&amp;&gt;" in text
+    assert re.search(r'<td class="best">\d', text) and re.search(r'<td class="second">\d', text)
     assert "resized to 96, crops of 64" in text
     assert "step folders" in text  # why there are no similarities
     loaded = re.findall(r'(?:src|href)="([^"]*)"', text)
@@ -97,10 +96,10 @@ def test_the_story_sorts_methods_by_the_share_they_lost() -> None:
     begun = results("recall", finished=False)  # it may forget yet
     begun["steps"] = begun["steps"][:2]
     poor = run("lwf", 1.0, 1.0)  # what was never learned cannot be forgotten
-    told = dict(story(experiments(load_results([*runs, begun, poor, results("offline")]))[0]))
+    told = dict(story(sort(*runs, begun, poor, results("offline"))))
     assert list(told) == ["bad", "part", "good", "never", "bound"]
     names = {"bad": ["FT"], "part": ["ILT", "PLOP"], "good": ["MiB"], "never": ["LwF"], "bound": ["offline"]}
     assert {kind: re.findall(r"([A-Za-z]+) \(", text) for kind, text in told.items()} == names
     assert "78.4 → 0.5" in told["bad"] and "first 4 classes" in told["bad"]
-    ((kind, text),) = story(experiments(load_results([run("tiss", 70.0, 70.0)]))[0])
+    ((kind, text),) = story(sort(run("tiss", 70.0, 70.0)))
     assert kind == "good" and "keeps" in text

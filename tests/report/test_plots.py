@@ -11,21 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.report.fakes import GROUPS, results
-from tiss.report.colours import SPARE, STYLES, method_styles
-from tiss.report.plots import (
-    SHARES,
-    class_map,
-    confusion_maps,
-    difference_figure,
-    forgetting_map,
-    group_confusion,
-    inline_svg,
-    miou_over_steps,
-    save_figure,
-)
-from tiss.report.runs import Experiment, experiments, load_results
-from tiss.report.tables import mean_of
+from tests.report.fakes import GROUPS, results, sort
+from tiss.report import plots
+from tiss.report.labels import SPARE, STYLES, looks_of
+from tiss.report.runs import Experiment
 
 # how a reader without red or green cones sees linear RGB (Machado and others, 2009)
 SEEN = {
@@ -56,21 +45,21 @@ def test_methods_of_one_line_differ_in_colour_to_every_reader(seen: str) -> None
     close = [
         (one, other)
         for one, other in combinations(STYLES, 2)
-        if STYLES[one].dashes == STYLES[other].dashes and np.linalg.norm(labs[one] - labs[other]) < 12
+        if STYLES[one].line == STYLES[other].line and np.linalg.norm(labs[one] - labs[other]) < 12
     ]
     assert close == []
 
 
 def test_a_method_looks_the_same_in_every_figure() -> None:
     assert len({style.marker for style in STYLES.values()}) == len(STYLES)
-    assert method_styles([*STYLES, "mine"])[: len(STYLES)] == list(STYLES.values())
-    (alone,) = method_styles(["mine"])
-    assert alone in SPARE and method_styles(["tiss", "mine", "ft"])[1] == alone
+    assert looks_of([*STYLES, "mine"])[: len(STYLES)] == list(STYLES.values())
+    (alone,) = looks_of(["mine"])
+    assert alone in SPARE and looks_of(["tiss", "mine", "ft"])[1] == alone
     many = [f"mine{number}" for number in range(len(SPARE))]
-    styles = dict(zip(many, method_styles(many), strict=True))
+    styles = dict(zip(many, looks_of(many), strict=True))
     assert len(set(styles.values())) == len(SPARE)
-    assert styles == dict(zip(many[::-1], method_styles(many[::-1]), strict=True))
-    again = method_styles(["tiss", "ft", *["tiss"] * 9])  # other settings: the same colour, other lines
+    assert styles == dict(zip(many[::-1], looks_of(many[::-1]), strict=True))
+    again = looks_of(["tiss", "ft", *["tiss"] * 9])  # other settings: the same colour, other lines
     assert {style.colour for style in (again[0], *again[2:])} == {STYLES["tiss"].colour}
     assert len(set(again)) == 11
 
@@ -78,11 +67,11 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
     runs = [results(method, seed) for method in ("ft", "mib", "offline") for seed in (0, 1)]
-    return experiments(load_results(runs))[0]
+    return sort(*runs)
 
 
 def test_curves_show_the_scores(experiment: Experiment) -> None:
-    old, new, everything = miou_over_steps(experiment).axes
+    old, new, everything = plots.miou_over_steps(experiment).axes
     lines = {line.get_label(): line for line in old.get_lines()}
     first = experiment.series[0].results
     expected = [np.mean([one.steps[step].old.with_background for one in first]) for step in range(3)]
@@ -92,16 +81,16 @@ def test_curves_show_the_scores(experiment: Experiment) -> None:
     assert np.isnan(new.get_lines()[0].get_ydata()[0])  # nothing is new at step 0
     assert len(everything.collections) == 2  # deviations of the two methods that have steps
     assert [axis.get_title().endswith("\nwith background") for axis in (old, new, everything)] == [1, 0, 1]
-    bare = experiments(load_results([results("ft", has_background=False)]))[0]
-    assert not any("background" in axis.get_title() for axis in miou_over_steps(bare).axes)
+    bare = sort(results("ft", has_background=False))
+    assert not any("background" in axis.get_title() for axis in plots.miou_over_steps(bare).axes)
 
 
 def test_maps_show_every_class(experiment: Experiment) -> None:
-    assert len(class_map(experiment).axes[0].texts) == 3 * 9
-    lost = forgetting_map(experiment)
+    assert len(plots.class_map(experiment).axes[0].texts) == 3 * 9
+    lost = plots.forgetting_map(experiment)
     assert lost is not None
     assert len(lost.axes[0].texts) == 2 * 6  # offline forgets nothing; the last step's classes cannot be lost
-    assert forgetting_map(experiments(load_results([results("offline")]))[0]) is None
+    assert plots.forgetting_map(sort(results("offline"))) is None
 
 
 def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment) -> None:
@@ -110,25 +99,25 @@ def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment) -> N
         series = [
             replace(experiment.series[0], label=f"{'a method with a long name':<40}{n}") for n in range(count)
         ]
-        drawn = miou_over_steps(replace(experiment, series=tuple(series)))
+        drawn = plots.miou_over_steps(replace(experiment, series=tuple(series)))
         drawn.draw_without_rendering()
         heights.append(drawn.axes[0].get_window_extent().height / drawn.dpi)
         columns.append(drawn.legends[0]._ncols)
         assert drawn.legends[0].get_window_extent().width <= drawn.bbox.width
     assert heights[1] > 0.7 * heights[0] > 1
-    assert max(columns) < miou_over_steps(experiment).legends[0]._ncols == 3
+    assert max(columns) < plots.miou_over_steps(experiment).legends[0]._ncols == 3
 
 
 def test_points_are_differences_to_mib_and_bars_twice_the_larger_deviation() -> None:
     runs = [results(m, seed) for m in ("ft", "mib", "mib+l1", "tiss", "offline") for seed in (0, 1, 2)]
-    (experiment,) = experiments(load_results(runs))
-    drawn = difference_figure(experiment)
+    experiment = sort(*runs)
+    drawn = plots.difference_figure(experiment)
     assert drawn is not None
     assert "FT" in drawn.get_supxlabel()  # too far away to be drawn
     assert [label.get_text() for label in drawn.axes[0].get_yticklabels()] == ["MiB+L1", "TISS"]
     base, first = experiment.series[1:3]
     for axis, part in zip(drawn.axes, ("old", "new", "all"), strict=True):
-        own, other = (one.value(-1, mean_of(part, "with_background")) for one in (first, base))
+        own, other = (one.mean(part) for one in (first, base))
         assert own is not None and other is not None and own.deviation and other.deviation
         assert len(axis.containers) == 2
         point, _, (bar,) = axis.containers[0]
@@ -136,21 +125,21 @@ def test_points_are_differences_to_mib_and_bars_twice_the_larger_deviation() -> 
         (ends,) = bar.get_segments()
         assert np.ptp(ends[:, 0]) / 2 == pytest.approx(2 * max(own.deviation, other.deviation))
     assert drawn.axes[0].get_xlim() == drawn.axes[1].get_xlim()
-    alone = difference_figure(experiments(load_results([results("mib"), results("tiss")]))[0])
+    alone = plots.difference_figure(sort(results("mib"), results("tiss")))
     assert alone is not None and alone.get_supxlabel() == "one seed"
-    assert difference_figure(experiments(load_results([results("tiss")]))[0]) is None
+    assert plots.difference_figure(sort(results("tiss"))) is None
 
 
 def test_group_confusion_gives_shares_of_the_true_group() -> None:
     matrix = np.array([[8, 2, 0], [1, 2, 1], [0, 0, 0]])
-    shares = group_confusion(matrix, ((1,), (2,)))
+    shares = plots.group_confusion(matrix, ((1,), (2,)))
     np.testing.assert_allclose(shares[:2], [[80, 20, 0], [25, 50, 25]])
     assert np.isnan(shares[2]).all()
-    assert group_confusion(matrix[:2, :2], ((1,), (2,))).shape == (2, 2)
+    assert plots.group_confusion(matrix[:2, :2], ((1,), (2,))).shape == (2, 2)
 
 
 def test_confusion_maps_have_one_map_per_method_and_labels_once() -> None:
-    drawn = confusion_maps([(name, np.eye(9)) for name in "abcdef"], GROUPS)
+    drawn = plots.confusion_maps([(name, np.eye(9)) for name in "abcdef"], GROUPS)
     shown = [axis for axis in drawn.axes if axis.get_visible()]
     assert [axis.get_title() for axis in shown] == list("abcdef")
     assert [text.get_text() for text in shown[0].texts] == ["100"] * 4  # no zeros
@@ -158,20 +147,20 @@ def test_confusion_maps_have_one_map_per_method_and_labels_once() -> None:
     assert [axis.get_xlabel() for axis in shown] == ["", "", *["predicted"] * 4]
     assert [axis.yaxis.get_tick_params()["labelleft"] for axis in shown[:2]] == [True, False]
     drawn.draw_without_rendering()
-    assert drawn.get_supxlabel().replace("\n", " ") == SHARES
+    assert drawn.get_supxlabel().replace("\n", " ") == plots.SHARES
     caption = drawn._supxlabel.get_window_extent()
     assert caption.x0 >= 0 and caption.x1 <= drawn.bbox.width
     assert caption.y1 <= min(axis.get_tightbbox().y0 for axis in shown)
     label = "MiB (epochs 1, step_epochs 3, vit_small_patch14_dinov2)"
-    drawn = confusion_maps([(label, np.eye(9)) for _ in range(3)], GROUPS)
+    drawn = plots.confusion_maps([(label, np.eye(9)) for _ in range(3)], GROUPS)
     drawn.draw_without_rendering()
     boxes = [axis.title.get_window_extent() for axis in drawn.axes]
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_svg_takes_the_page_s_colour_and_ids_stay_apart(experiment: Experiment) -> None:
-    one, other = (inline_svg(miou_over_steps(experiment), name) for name in ("one", "other"))
-    assert one == inline_svg(miou_over_steps(experiment), "one")
+    one, other = (plots.inline_svg(plots.miou_over_steps(experiment), name) for name in ("one", "other"))
+    assert one == plots.inline_svg(plots.miou_over_steps(experiment), "one")
     assert "currentColor" in one and "<text" in one
     trees = [ElementTree.fromstring(svg) for svg in (one, other)]
     ids = [{e.get("id", "") for e in tree.iter() if e.tag.endswith("Path")} for tree in trees]
@@ -180,7 +169,9 @@ def test_svg_takes_the_page_s_colour_and_ids_stay_apart(experiment: Experiment) 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_files_are_the_same_each_time(experiment: Experiment, tmp_path: Path, suffix: str) -> None:
-    one, again = (save_figure(miou_over_steps(experiment), tmp_path / f"{n}.{suffix}") for n in "ab")
+    one, again = (
+        plots.save_figure(plots.miou_over_steps(experiment), tmp_path / f"{n}.{suffix}") for n in "ab"
+    )
     assert one.stat().st_size > 1000
     if suffix == "png":
         assert one.read_bytes() == again.read_bytes()

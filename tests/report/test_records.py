@@ -11,7 +11,7 @@ import pytest
 
 from tests.report.fakes import folder, results
 from tiss.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from tiss.data.voc import VOC
+from tiss.data.benchmarks import VOC
 from tiss.engine.recipes import resolve
 from tiss.engine.run_folder import dump_config
 from tiss.files import read_json, write_json
@@ -54,11 +54,7 @@ def test_a_record_has_scores_settings_machine_times_and_command(tmp_path: Path) 
     record = record_of(full_folder(tmp_path))
     assert record["train_seconds"] == [61.5, 10.0, 20.0]
     assert record["images_per_second"] == [700.0, 400.0, 500.0]
-    assert record["environment"] == {
-        "tiss": "0.1.0",
-        "device": "NVIDIA H200",
-        "data_left_out": {"train": 2},
-    }
+    assert record["environment"] == {"tiss": "0.1.0", "device": "NVIDIA H200", "data_left_out": {"train": 2}}
     assert record["shared_base"] == "shared-step"
     assert record["config"]["train"]["batch"] == 12
     assert record["command"] == (
@@ -93,14 +89,6 @@ def test_a_base_chosen_by_hand_stays_in_the_settings(tmp_path: Path) -> None:
     assert "--base shared-step" in record["command"]
 
 
-def test_unfinished_runs_are_left_out_with_a_word(tmp_path: Path) -> None:
-    runs = [full_folder(tmp_path), folder(tmp_path, results(finished=False))]
-    written, left_out = collect(runs, tmp_path / "kept")
-    assert len(written) == 1
-    (message,) = left_out
-    assert "not finished" in message and "\n" not in message
-
-
 def test_records_report_as_their_runs_do(tmp_path: Path) -> None:
     runs = [full_folder(tmp_path, method) for method in ("mib", "ft")]
     collect(runs, tmp_path / "kept" / "voc")
@@ -113,7 +101,7 @@ def test_records_report_as_their_runs_do(tmp_path: Path) -> None:
     )
     for one, other in zip(kept.series, first.series, strict=True):
         assert one.first.settings["train.batch"] == other.first.settings["train.batch"]
-        here, there = (series.average("with_background") for series in (one, other))
+        here, there = (series.mean("all") for series in (one, other))
         assert here is not None and there is not None
         assert here.mean == pytest.approx(there.mean, abs=1e-4)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.report.fakes import folder, results
-from tiss.engine.settings import flatten
+from tests.report.fakes import folder, results, sort
 from tiss.errors import TissError
 from tiss.files import write_json
 from tiss.report.runs import Value, experiments, find_runs, load_results
@@ -18,7 +17,7 @@ from tiss.report.tables import final_table
 
 def test_seeds_form_a_series_and_methods_stay_apart() -> None:
     runs = [results(method, seed) for method in ("ft", "tiss") for seed in range(3)]
-    (experiment,) = experiments(load_results(runs))
+    experiment = sort(*runs)
     assert [(series.label, len(series.results)) for series in experiment.series] == [("FT", 3), ("TISS", 3)]
     assert experiment.title == "shapes 4-2 overlapped, protocol paper"
 
@@ -31,7 +30,7 @@ def test_other_tasks_protocols_and_holdouts_never_share_a_table() -> None:
 
 
 def labels(runs: list[Any]) -> list[str]:
-    (experiment,) = experiments(load_results(runs))
+    experiment = sort(*runs)
     found = [series.label for series in experiment.series]
     assert len(set(found)) == len(found)
     return found
@@ -106,14 +105,14 @@ def test_labels_stay_unique_without_settings_and_for_unknown_methods(tmp_path: P
 def test_an_unfinished_run_is_no_seed_of_a_finished_one() -> None:
     short = results(seed=1)
     short |= {"finished": False, "steps": short["steps"][:2]}
-    (experiment,) = experiments(load_results([results(), short]))
+    experiment = sort(results(), short)
     assert [series.label for series in experiment.series] == ["TISS", "TISS (step 1 of 2)"]
     assert not experiment.series[1].at_once
 
 
 def test_methods_stand_in_their_usual_order_and_the_upper_bound_last() -> None:
     runs = [results(method) for method in ("offline", "tiss", "mine", "mib", "ft")]
-    (experiment,) = experiments(load_results(runs))
+    experiment = sort(*runs)
     assert [series.method for series in experiment.series] == ["ft", "mib", "tiss", "mine", "offline"]
 
 
@@ -124,8 +123,8 @@ def test_values_over_seeds() -> None:
 
 
 def test_forgetting_of_the_first_classes() -> None:
-    (experiment,) = experiments(load_results([results("ft"), results("tiss"), results("offline")]))
-    forgets, keeps, offline = (series.mean_forgetting() for series in experiment.series)
+    experiment = sort(results("ft"), results("tiss"), results("offline"))
+    forgets, keeps, offline = (one.forgetting(*one.first.values["classes"][1:5]) for one in experiment.series)
     assert forgets is not None
     assert keeps is not None
     assert forgets.mean > 60 > 20 > keeps.mean
@@ -161,12 +160,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         load_results([tmp_path])
 
 
-def test_flatten() -> None:
-    assert flatten({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
-
-
 def test_a_run_done_twice_counts_once() -> None:
-    (experiment,) = experiments(load_results([results("mib", seed) for seed in (0, 1, 0)]))
+    experiment = sort(*(results("mib", seed) for seed in (0, 1, 0)))
     assert [result.values["seed"] for result in experiment.series[0].results] == [0, 1]
     assert experiment.repeats == 1
     assert any(note.startswith("Left out: 1") for note in final_table(experiment).notes)

@@ -5,41 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from tests.report.fakes import GROUPS, folder, results
-from tiss.errors import TissError
+from tests.report.fakes import GROUPS, folder, results, sort
 from tiss.evaluation.scores import percent
+from tiss.report import render, tables
 from tiss.report.paper import paper_table
-from tiss.report.render import (
-    CSV_HEADS,
-    escape_latex,
-    print_results,
-    print_table,
-    render_tables,
-    to_csv,
-    to_html,
-    to_latex,
-    to_markdown,
-)
-from tiss.report.runs import Experiment, Value, experiments, load_results
-from tiss.report.tables import (
-    Column,
-    Row,
-    Table,
-    cell_text,
-    class_table,
-    final_table,
-    forgetting_table,
-    recipe_lines,
-    report_tables,
-    step_table,
-)
+from tiss.report.runs import Value
+from tiss.report.tables import Column, Row, Table
 
 RUNS = [results(method) for method in ("ft", "mib", "tiss", "offline")]
 TABLE = Table(
@@ -56,24 +33,19 @@ TABLE = Table(
 )
 
 
-def sort(*runs: object) -> Experiment:
-    (found,) = experiments(load_results(runs))  # type: ignore[arg-type]
-    return found
-
-
 def column(table: Table, group: str, name: str) -> list[str]:
     (position,) = [i for i, c in enumerate(table.columns) if (c.group, c.name) == (group, name)]
-    return [cell_text(row.cells[position]) for row in table.rows]
+    return [texts[position] for texts in table.texts]
 
 
 def printed(table: Table, width: int) -> list[str]:
     stream = io.StringIO()
-    print_table(table, Console(file=stream, width=width))
+    render.print_table(table, Console(file=stream, width=width))
     return stream.getvalue().splitlines()
 
 
 def test_final_table() -> None:
-    table = final_table(sort(*RUNS))
+    table = tables.final_table(sort(*RUNS))
     last = [run["steps"][-1]["scores"] for run in RUNS]
     for average in ("with_background", "without_background"):
         group = average.replace("_", " ")
@@ -88,42 +60,42 @@ def test_final_table() -> None:
     share = last[2]["all"]["with_background"] / last[3]["all"]["with_background"]
     assert column(table, "", "all / offline")[2:] == [f"{share:.3f}", "–"]
     timed = [results("ft", seed, train_seconds=[60.0, 90.0 + 60 * seed]) for seed in (0, 1)]
-    assert column(final_table(sort(*timed)), "", "minutes") == ["3.0"]
+    assert column(tables.final_table(sort(*timed)), "", "minutes") == ["3.0"]
 
 
 def test_step_class_and_forgetting_tables() -> None:
     experiment = sort(*RUNS)
-    steps = step_table(experiment)
+    steps = tables.step_table(experiment)
     assert len(steps.rows) == 3 * 3 + 1
     assert column(steps, "with background", "new")[0] == "–"
     scores = [percent(step["scores"]["old"]["with_background"]) for step in RUNS[0]["steps"]]
     assert column(steps, "with background", "old")[:3] == scores
     assert steps.rows[-1].labels == ("offline", "all at once")
-    classes = class_table(experiment)
+    classes = tables.class_table(experiment)
     assert [c.name for c in classes.columns] == RUNS[0]["classes"]
     assert column(classes, "step 1", "star")[1] == percent(RUNS[1]["steps"][-1]["iou"]["star"])
-    lost = forgetting_table(experiment)
+    lost = tables.forgetting_table(experiment)
     assert lost is not None and len(lost.rows) == 3
     assert len(lost.columns) == len(GROUPS[0]) + len(GROUPS[1])
     assert column(lost, "step 0", "disc")[0] == percent(RUNS[0]["steps"][-1]["forgetting"]["disc"])
-    assert forgetting_table(sort(RUNS[3])) is None
+    assert tables.forgetting_table(sort(RUNS[3])) is None
 
 
 def test_notes_say_what_a_reader_must_know() -> None:
-    bare = final_table(sort(results(has_background=False)))
+    bare = tables.final_table(sort(results(has_background=False)))
     assert {column.group for column in bare.columns} == {"without background", "old classes"}
     assert any("Channel 0" in note for note in bare.notes)
     absent = results()
     absent["steps"][-1] |= {"absent": ["moon"]}
-    assert any("moon" in note for note in final_table(sort(absent)).notes)
-    seeds = final_table(sort(results(seed=0), results(seed=1)))
-    assert any("2 seeds" in note for note in seeds.notes) and "±" in cell_text(seeds.rows[0].cells[0])
+    assert any("moon" in note for note in tables.final_table(sort(absent)).notes)
+    seeds = tables.final_table(sort(results(seed=0), results(seed=1)))
+    assert any("2 seeds" in note for note in seeds.notes) and "±" in seeds.texts[0][0]
 
 
 def test_a_run_under_way_competes_with_nobody() -> None:
     short = results("mib")
     short |= {"finished": False, "steps": short["steps"][:1]}
-    table = final_table(sort(results(), short))
+    table = tables.final_table(sort(results(), short))
     assert {row.labels[0]: row.family for row in table.rows} == {"TISS": "all", "MiB (step 0 of 2)": None}
 
 
@@ -133,10 +105,10 @@ def test_plop_with_the_exact_median_is_named_and_explained(tmp_path: Path) -> No
         for seed in (0, 1)
         for official in (False, True)
     ]
-    table = final_table(sort(*runs))
+    table = tables.final_table(sort(*runs))
     assert [row.labels[0] for row in table.rows] == ["PLOP", "PLOP (exact median)"]
     assert any("official: false" in note for note in table.notes)
-    assert not any("official" in note for note in final_table(sort(*runs[1::2])).notes)
+    assert not any("official" in note for note in tables.final_table(sort(*runs[1::2])).notes)
 
 
 USUAL = {"recipe": "tuned", "lr": 0.001, "step_lr": 0.0002, "epochs": 4, "step_epochs": 10}
@@ -152,15 +124,15 @@ def test_rows_that_were_trained_differently_are_named_with_what_differs() -> Non
         *(trained("FT"), trained("MiB"), trained("LwF"), trained("offline", at_once=True)),
         *(trained("A", epochs=9), trained("B", epochs=9), trained("recall", step_lr=0.0005, step_epochs=5)),
     ]
-    assert recipe_lines(rows) == [  # type: ignore[arg-type]
+    assert tables.recipe_lines(rows) == [  # type: ignore[arg-type]
         "recipe tuned · learning rate 0.001, in later steps 0.0002 · epochs 4, in later steps 10",
         "A, B: epochs 9, in later steps 10",
         "recall: learning rate 0.001, in later steps 0.0005 · epochs 4, in later steps 5",
     ]  # offline has no later steps: it differs in nothing
     rows[3] = trained("offline", at_once=True, epochs=40)
-    assert "offline: epochs 40" in recipe_lines(rows)  # type: ignore[arg-type]
+    assert "offline: epochs 40" in tables.recipe_lines(rows)  # type: ignore[arg-type]
     bare = SimpleNamespace(label="FT", at_once=False, first=SimpleNamespace(settings={}))
-    assert recipe_lines([bare]) == []  # type: ignore[list-item]
+    assert tables.recipe_lines([bare]) == []  # type: ignore[list-item]
 
 
 def test_marks_rank_within_a_family_as_shown() -> None:
@@ -178,14 +150,8 @@ def test_marks_rank_within_a_family_as_shown() -> None:
     assert TABLE.groups == [("with b", 2), ("", 1)]
 
 
-def test_columns_are_chosen_and_empty_ones_go() -> None:
-    table = Table("", ("m",), tuple(map(Column, "abc")), (Row(("x",), (None, Value(1.0), Value(2.0))),))
-    kept = table.only(lambda column: column.name != "c")
-    assert ([c.name for c in kept.columns], kept.rows[0].cells) == (["b"], (Value(1.0),))
-
-
 def test_markdown() -> None:
-    lines = to_markdown(TABLE).splitlines()
+    lines = render.to_markdown(TABLE).splitlines()
     assert lines[2] == "| method | with b old | with b new | lost |"
     assert lines[4] == "| FT_x | *10.0* | **40.0 ± 1.3** | 60.0 |"
     assert lines[6] == "| TISS | **70.0** | – | *7.0* |"
@@ -193,18 +159,18 @@ def test_markdown() -> None:
 
 
 def test_latex() -> None:
-    text = to_latex(TABLE)
+    text = render.to_latex(TABLE)
     assert r"\caption{A title with 5 \% \& $<$more$>$." in text
     assert r"\multicolumn{2}{c}{with b}" in text
     assert r"\cmidrule(lr){2-3}" in text
     assert r"FT\_x & \underline{10.0} & \textbf{40.0 $\pm$ 1.3} & 60.0 \\" in text
     assert text.count(r"\midrule") == 2
-    assert escape_latex("a\\b") == r"a\textbackslash{}b"
+    assert render.escape_latex("a\\b") == r"a\textbackslash{}b"
     rows = (
         Row(("15-1",), (Value(-3.14, 0.5, 3), Value(-2.0), None)),
         Row(("b",), (Value(1.0), Value(-1.0), "a-b")),
     )
-    lines = to_latex(Table("15-1", ("m",), tuple(map(Column, "abc")), rows)).splitlines()
+    lines = render.to_latex(Table("15-1", ("m",), tuple(map(Column, "abc")), rows)).splitlines()
     assert (
         r"15-1 & \underline{$-$3.1 $\pm$ 0.5} & \underline{$-$2.0} & -- \\" in lines
     )  # a minus, not a hyphen
@@ -214,39 +180,15 @@ def test_latex() -> None:
 def test_latex_has_nothing_left_that_it_could_stumble_over() -> None:
     nasty = "".join(map(chr, range(32, 127))) + "–…·±×≤≥λτ→−"
     table = Table(nasty, (nasty,), (Column(nasty, nasty),), (Row((nasty,), (nasty,)),), (nasty,))
-    for line in to_latex(table).splitlines():
+    for line in render.to_latex(table).splitlines():
         text = re.sub(r"\\([&%$#_{}])", "", line.removesuffix(r" \\"))  # what is escaped by a backslash
         assert text.isascii()
         assert not re.search(r"[%#_~^]", text)
         assert text.count("$") % 2 == 0
         assert text.count("{") == text.count("}")
-    assert to_latex(table).splitlines()[-4].count("&") - 2 * nasty.count("&") == 1  # one label, one cell
-
-
-class Checker(HTMLParser):
-    """Every tag that opens closes, in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.tags.append(tag)
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_html_is_balanced_and_escaped() -> None:
-    text = to_html(TABLE)
-    assert Checker(text).tags.count("td") == 12
-    assert "&lt;more&gt;" in text
-    assert '<td class="best">40.0 ± 1.3</td>' in text
+    assert (
+        render.to_latex(table).splitlines()[-4].count("&") - 2 * nasty.count("&") == 1
+    )  # one label, one cell
 
 
 def test_terminal_cuts_wide_tables_between_groups() -> None:
@@ -283,22 +225,8 @@ def test_rows_with_long_labels_are_numbered_where_values_would_have_no_room() ->
     assert f"  3  {name} · 2" in lines  # a row that continues a method names it all the same
 
 
-def test_print_results_fits_the_terminal() -> None:
-    stream = io.StringIO()
-    print_results(RUNS, Console(file=stream, width=80), classes=True)
-    text = stream.getvalue()
-    assert all(len(line) <= 80 for line in text.splitlines())
-    for expected in ("after the last step", "step by step", "by class", "points lost", "offline"):
-        assert expected in text
-
-
-def test_unknown_format() -> None:
-    with pytest.raises(TissError, match="latex"):
-        render_tables([TABLE], "latx")
-
-
 def lines_of(*tables: Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(render_tables(tables, "csv"))))
+    return list(csv.DictReader(io.StringIO(render.render_tables(tables, "csv"))))
 
 
 def test_csv_has_all_digits_and_nothing_for_an_empty_cell() -> None:
@@ -315,10 +243,10 @@ def test_csv_has_all_digits_and_nothing_for_an_empty_cell() -> None:
 
 def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
     runs = [*(results(method, seed) for method in ("ft", "tiss") for seed in (0, 1)), results("offline")]
-    found = lines_of(*report_tables(sort(*runs)))
+    found = lines_of(*tables.report_tables(sort(*runs)))
     assert {one["table"] for one in found} == {"last step", "steps", "classes", "forgetting"}
     assert {one["method"] for one in found} == {"FT", "TISS", "offline"}
-    keys = [tuple(one[head] for head in CSV_HEADS[: CSV_HEADS.index("value")]) for one in found]
+    keys = [tuple(one[head] for head in render.CSV_HEADS[: render.CSV_HEADS.index("value")]) for one in found]
     assert len(set(keys)) == len(keys)
     assert {(one["data"], one["task"], one["setup"]) for one in found} == {("shapes", "4-2", "overlapped")}
     steps = {one["step"] for one in found if (one["table"], one["method"]) == ("steps", "TISS")}
@@ -329,7 +257,7 @@ def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
 
 
 def test_the_paper_s_rows_have_the_same_columns_in_the_csv() -> None:
-    found = list(csv.DictReader(io.StringIO(to_csv([paper_table("voc")]))))
+    found = list(csv.DictReader(io.StringIO(render.to_csv([paper_table("voc")]))))
     assert {one["average"] for one in found} == {
         *("with background", "without background", "unclear", "not derivable")
     }

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.data.samples import make_voc
+from tiss.data.benchmarks import VOC
 from tiss.data.classes import read_table
-from tiss.data.voc import VOC
-from tiss.scenarios import published
+from tiss.scenarios import load_scenario, published
 from tiss.scenarios.published import compare_lists, compare_task, find_lists, list_hash, published_tasks
-from tiss.scenarios.scenario import load_scenario
 
 TRAIN = {"a": [1, 2], "b": [16], "c": [1, 17], "d": [20, 255], "e": [5, 16]}
 
@@ -36,7 +35,7 @@ def rows(lists: dict[int, list[str]], hashed: bool = True) -> list[dict[str, str
 def compare(dataset: VOC, folder: Path | None = None) -> list[published.Comparison]:
     pixels = {id: entry.pixels for id, entry in dataset.entries("train").items()}
     scenario = load_scenario(dataset=dataset, task="15-5", setup="overlapped")
-    return compare_task("voc", dataset.classes, pixels, scenario, folder)
+    return compare_task(pixels, scenario, folder)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, table: list[dict[str, str]]) -> None:
@@ -83,7 +82,7 @@ def test_a_later_class_is_the_reason_in_disjoint(dataset: VOC, monkeypatch: pyte
     pretend(monkeypatch, [row | {"setup": "disjoint"} for row in rows({0: ["a", "c"]})])
     scenario = load_scenario(dataset=dataset, task="15-5", setup="disjoint")
     pixels = {id: entry.pixels for id, entry in dataset.entries("train").items()}
-    row = compare_task("voc", dataset.classes, pixels, scenario)[0]
+    row = compare_task(pixels, scenario)[0]
     assert row.explanation == ["c is missing: its mask holds a class of a later step: sheep (48 pixels)"]
 
 

@@ -147,14 +147,12 @@ def test_published_variants() -> None:
     assert [row.border for row in rows.values()] == ["background", "ignore", "ignore"]
     assert [row.unseen for row in rows.values()] == ["ignore", "background", "background"]
     assert [row.test_images for row in rows.values()] == ["seen", "seen", "all"]
-    assert [row.headline for row in rows.values()] == ["without", "with", "both"]
 
 
 def test_parts_can_be_set_alone() -> None:
     protocol = resolve_protocol(ProtocolConfig("mib", border="ignore", test_images="all", other="background"))
     assert (protocol.border, protocol.unseen, protocol.test_images) == ("ignore", "ignore", "all")
     assert protocol.other == "background"
-    assert protocol.headline == "without"
 
 
 def test_unknown_name_suggests() -> None:

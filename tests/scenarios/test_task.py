@@ -1,9 +1,18 @@
+"""Tasks, orders, setups and lists of images."""
+
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from tests.data.fake import random_data
 from tiss.errors import TissError
-from tiss.scenarios.task import parse_order, parse_task, task_name
+from tiss.randomness import stream
+from tiss.scenarios import load_scenario, read_lists
+from tiss.scenarios.task import held_out, parse_order, parse_task, partition, task_name
 
 ANIMALS = ["cat", "dog", "person", "tv"]
 VOC = [f"c{value}" for value in range(1, 21)]
@@ -63,3 +72,121 @@ def test_mistakes_are_one_line(task: str, order: str | None, said: str) -> None:
 def test_no_classes() -> None:
     with pytest.raises(TissError, match="class list is empty"):
         parse_task("1-1", [])
+
+
+def crowded(images: int = 2000, classes: int = 30) -> dict[str, frozenset[int]]:
+    """Images as ADE20K's: a few classes nearly everywhere, most of them rare."""
+    rng = stream(0, "crowded")
+    chance = 0.9 / (1 + rng.permutation(classes)) ** 0.8
+    held = rng.random((images, classes)) < chance
+    return {f"i{i:04d}": frozenset((row.nonzero()[0] + 1).tolist()) for i, row in enumerate(held)}
+
+
+def test_partition_gives_each_image_to_one_step_and_each_class_enough() -> None:
+    present = crowded()
+    groups = parse_task("20-5", [f"c{i}" for i in range(30)])
+    lists = partition(present, groups)
+    together = [id for ids in lists for id in ids]
+    assert sorted(together) == sorted(id for id, values in present.items() if values)
+    for group, ids in zip(groups, lists, strict=True):
+        assert ids == sorted(ids)
+        for id in ids:
+            assert present[id] & set(group)
+        for value in group:
+            assert sum(value in present[id] for id in ids) >= 50
+    assert lists == partition(dict(reversed(present.items())), groups)
+    assert len(lists[0]) > len(lists[1]) > 200  # shares follow the groups' sizes
+
+
+def test_scarce_classes_get_what_there_is() -> None:
+    present = {"a": frozenset({1}), "b": frozenset({1, 2}), "c": frozenset({2}), "d": frozenset[int]()}
+    lists = partition(present, ((1,), (2,)), least=50)
+    assert sorted(id for ids in lists for id in ids) == ["a", "b", "c"]
+
+
+def test_ade20k_disjoint_is_a_partition_and_other_data_is_not() -> None:
+    steps = {
+        name: load_scenario(random_data(0, name=name), task="2-1", setup="disjoint")
+        for name in ("ade20k", "fake")
+    }
+    assert sum(map(len, steps["ade20k"].lists)) == 20
+    assert steps["ade20k"].lists != steps["fake"].lists
+
+
+def test_holdout_is_a_share_by_hash() -> None:
+    ids = [f"2007_{i:06d}" for i in range(1000)]
+    held = held_out(ids, 0.2)
+    assert len(held) == 200
+    assert held == held_out(ids[::-1], 0.2)
+    assert held < held_out(ids, 0.3)
+    assert held_out(ids, 0.0) == frozenset()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 0.999999])
+def test_holdout_must_leave_something(share: float) -> None:
+    with pytest.raises(TissError, match="holdout"):
+        held_out(["a", "b"], share)
+
+
+def test_setup_must_be_known() -> None:
+    with pytest.raises(TissError, match="setup"):
+        load_scenario(random_data(0), task="2-1", setup="sequential")
+
+
+IDS = ["a", "b", "c", "d"]
+
+
+def test_indices_and_ids(tmp_path: Path) -> None:
+    np.save(tmp_path / "train-0.npy", np.array([3, 0]))
+    (tmp_path / "train-1.txt").write_text("c\nb\n")
+    (tmp_path / "train-2.txt").write_text("1\n2\n")
+    assert read_lists(tmp_path, 3, IDS[::-1]) == [["a", "d"], ["b", "c"], ["b", "c"]]
+
+
+def test_scenario_uses_them_and_keeps_the_holdout_out(tmp_path: Path) -> None:
+    data = random_data(0)
+    for step, part in enumerate((range(12), range(12, 16), range(16, 20))):
+        np.save(tmp_path / f"train-{step}.npy", np.array(part))
+    scenario = load_scenario(data, task="2-1", lists=tmp_path)
+    assert [len(step.train) for step in scenario] == [12, 4, 4]
+    held = load_scenario(data, task="2-1", lists=tmp_path, holdout=0.2)
+    assert sum(len(step.train) for step in held) == 16
+
+
+def saved(array: object, cut: int = 0) -> bytes:
+    """The bytes of a .npy file, without the last `cut` of them."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()[: -cut or None]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no train-0.npy or train-0.txt"),
+        ({"train-0.npy": saved(np.array([{}], dtype=object))}, "not a readable .npy"),
+        ({"train-0.npy": saved(np.array([0, 4]))}, "index 4, but the data set has 4"),
+        ({"train-0.npy": saved(np.array([0.5]))}, "whole numbers"),
+        ({"train-0.npy": saved(np.arange(1000), cut=100)}, "not a readable .npy"),
+        ({"train-0.npy": b"PK\x03\x04 an archive"}, "not a readable .npy"),
+        ({"train-0.txt": b"a\nzz\n"}, "zz is no training id"),
+        ({"train-0.txt": b"9" * 5000}, "no training id"),
+        ({"train-0.txt": "²".encode()}, "no training id"),
+        ({"train-0.txt": b"1 " + b"0" * 12}, "no training id"),
+        ({"train-0.txt": b"a\na\n"}, "a is in the list twice"),
+        ({"train-0.txt": b""}, "the list is empty"),
+        ({"train-0.txt": b"a", "train-1.txt": b"b"}, "the task has 1 steps"),
+    ],
+)
+def test_bad_lists_are_one_line(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(TissError) as caught:
+        read_lists(tmp_path, 1, IDS)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(TissError, match="lists"):
+        read_lists(tmp_path / "none", 1, IDS)

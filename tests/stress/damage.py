@@ -21,10 +21,9 @@ WORDS = [
 
 def damage(data: bytes, kind: str, chance: random.Random) -> bytes:
     """A damaged copy of `data`: mostly in the way of its `kind`, sometimes blindly."""
-    blind = chance.random() < 0.25
-    return {"lines": _lines, "json": _json, "tensors": _tensors, "png": _png}.get(
-        "" if blind else kind, _bytes
-    )(data, chance)
+    if chance.random() < 0.25 or kind == "bytes":
+        return _bytes(data, chance)
+    return {"lines": _lines, "json": _json, "tensors": _tensors, "png": _png}[kind](data, chance)
 
 
 def _bytes(data: bytes, chance: random.Random) -> bytes:

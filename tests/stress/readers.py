@@ -17,16 +17,16 @@ from tiss.cli.run import config_from, method_name
 from tiss.data.classes import read_classes, read_colours
 from tiss.data.convert import CONVERTERS, Options, write_folder
 from tiss.data.download import unpack
+from tiss.data.folder import read_list
 from tiss.data.images import check_whole, image_size, load_mask, read_image
-from tiss.data.paired import read_list
 from tiss.engine.checkpoint import read_position
 from tiss.engine.run_folder import read_config
 from tiss.files import read_json, read_tensors
-from tiss.models.folder import from_pretrained
+from tiss.models import from_pretrained
 from tiss.models.pretrained import find_colours, read_weights
 from tiss.report.runs import experiments, load_results
 from tiss.report.tables import report_tables
-from tiss.scenarios.selection import read_lists
+from tiss.scenarios import read_lists
 from tiss.user.model_source import line_of
 from tiss.user.segformer import read_size
 
@@ -85,9 +85,8 @@ def read_archive(path: Path) -> object:
     out = path.parent / "unpacked"
     try:
         count = unpack(path, out, max_bytes=1 << 20, max_files=50)
-        assert {one.name for one in path.parent.iterdir()} <= {path.name, out.name}, (
-            "a file outside its folder"
-        )
+        there = {one.name for one in path.parent.iterdir()}
+        assert there <= {path.name, out.name}, "a file outside its folder"
         return count
     finally:
         shutil.rmtree(out, ignore_errors=True)

@@ -44,13 +44,24 @@ class Kill:
     after: bool = False
 
 
-def arguments(data: Path, out: Path, workers: int = 0) -> list[str]:
-    """The command line of the small run: 3 steps of up to 12 updates, a checkpoint every third."""
-    values = f"""--data folder --data.root {data} --data.crop 32 --task 2-1 --method recall --train.recipe demo
-        --model.encoder vit_micro_patch8 --train.epochs 3 --train.step_epochs 3 --train.batch 6
-        --train.save_every 3 --train.log_every 2 --train.loader workers --train.workers {workers}
-        --train.device cpu --out {out} --resume"""
-    return ["run", *values.split()]
+COMMANDS = {
+    "run": """run --data folder --data.root {data} --data.crop 32 --task 2-1 --method recall --train.recipe demo
+        --model.encoder vit_micro_patch8 --train.epochs 3 --train.step_epochs 3 --train.batch 6 --train.device cpu
+        --train.save_every 3 --train.log_every 2 --train.loader workers --train.workers {workers}""",
+    "train": "train {data} --encoder vit_micro_patch8 --epochs 4 --device cpu",
+    "extend": "extend {model} --data {data} --epochs 4 --device cpu",
+}
+TIMED = [
+    "timing.json",
+    "environment.json",
+    "config.yaml",
+    "config.json",
+    "report.txt",
+    "report.html",
+    "README.md",
+]
+PRELOADED = ["tests.stress.runs", "tiss.cli.run", "tiss.engine.run", "tiss.report.tables"]
+MODEL = Path(__file__).parents[1] / "fixtures" / "v0_1" / "model"
 
 
 def attempt(words: list[str], work: Path, kill: Kill | None = None, file_size: int = 0) -> tuple[int, str]:
@@ -59,9 +70,7 @@ def attempt(words: list[str], work: Path, kill: Kill | None = None, file_size: i
     `file_size` is the largest file in bytes that it can write. Nothing of it may be left behind.
     """
     context = multiprocessing.get_context("forkserver")  # a clean process that has the modules already
-    context.set_forkserver_preload(
-        ["tests.stress.runs", "tiss.cli.run", "tiss.engine.run", "tiss.report.tables"]
-    )
+    context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=_child, args=(words, work, kill, file_size))
     process.start()
     process.join(240)
@@ -114,10 +123,11 @@ def hook(kill: Kill | None) -> Counter[str]:
             due = kill and (kill.point, kill.count) == (point, calls[point])
             if due and not kill.after:
                 os.kill(here, signal.SIGKILL)
-            result = plain(*values, **named)
-            if due:
-                os.kill(here, signal.SIGKILL)
-            return result
+            try:
+                return plain(*values, **named)
+            finally:
+                if due:
+                    os.kill(here, signal.SIGKILL)
 
         return call
 
@@ -128,15 +138,15 @@ def hook(kill: Kill | None) -> Counter[str]:
     return calls
 
 
-def contents(run: Path) -> dict[str, Any]:
-    """What two runs of one experiment have in common: every file, without times and settings of the machine."""
+def contents(out: Path) -> dict[str, Any]:
+    """What two results of one command have in common: every file, without times and settings of the machine."""
     found: dict[str, Any] = {}
-    for path in run.rglob("*"):
-        name = str(path.relative_to(run))
+    for path in out.rglob("*"):
+        name = str(path.relative_to(out))
         if name == "metrics.jsonl":
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             found[name] = [{**line, "time": 0, "images_per_second": 0} for line in lines]
-        elif path.is_dir() or name in ("timing.json", "environment.json", "config.yaml"):
+        elif path.is_dir() or name in TIMED:
             found[name] = "there"
         else:
             found[name] = path.read_bytes()

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from PIL import Image
 from tests.stress.damage import png
 from tests.stress.limits import refusal
 from tests.stress.readers import MODEL, place
-from tiss.data.images import image_size, read_image, read_mask
+from tiss.data.images import image_size, load_mask, read_image
 from tiss.engine.run_folder import read_config
-from tiss.models.folder import from_pretrained
+from tiss.models import from_pretrained
 from tiss.models.pretrained import read_weights
-from tiss.scenarios.selection import read_lists
+from tiss.scenarios import read_lists
 
 TERABYTE = 1 << 40
 CLAIM = json.dumps({"head.weight": {"dtype": "F32", "shape": [TERABYTE // 4], "data_offsets": [0, TERABYTE]}})
+PARTS = ("encoder", "decoder", "head")
 PATHS = ("../../../etc/passwd", "/etc/passwd", "..", "a\0b", "vit_micro_patch8/../x")
 MANY = ["background", *(f"class {number}" for number in range(200_000))]
 
@@ -44,11 +46,7 @@ def changed(architecture: dict[str, Any] | None = None, **entries: Any) -> bytes
 MODELS = [
     ("model.safetensors", lambda: struct.pack("<Q", len(CLAIM)) + CLAIM.encode(), "model.safetensors"),
     ("model.safetensors", lambda: struct.pack("<Q", TERABYTE) + CLAIM.encode(), "model.safetensors"),
-    *(
-        ("config.json", partial(changed, {key: name}), "unknown")
-        for key in ("encoder", "head")
-        for name in PATHS
-    ),
+    *(("config.json", partial(changed, {key: name}), "unknown") for key, name in product(PARTS, PATHS)),
     *(("config.json", partial(changed, {"image_size": size}), "") for size in (10**9, -1, 0, 2**70)),
     ("config.json", lambda: changed(classes=MANY, groups=[list(range(1, len(MANY)))]), ""),
     ("config.json", lambda: b"[" * 1_000_000, "nested"),
@@ -102,7 +100,7 @@ IMAGES = [
 ]
 
 
-@pytest.mark.parametrize("read", [read_image, read_mask, image_size])
+@pytest.mark.parametrize("read", [read_image, load_mask, image_size])
 @pytest.mark.parametrize("data", IMAGES, ids=range(len(IMAGES)))
 def test_image(tmp_path: Path, read: Callable[[Path], object], data: bytes) -> None:
     path, start = place(data, tmp_path, "a.png"), time.monotonic()
@@ -136,9 +134,7 @@ class Evil:
         return (print, ("this must not be printed",))
 
 
-def test_pickle_needs_permission_and_then_runs_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_pickle_needs_permission_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = place(saved({"a": Evil()}), tmp_path, "weights.pth")
     for allowed in (False, True):
         assert "weights" in refusal(lambda: read_weights(path, allowed))  # noqa: B023 - called at once

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from tools.shrink_voc import main, mask_bytes, target_size
 
+from tiss.data.benchmarks import VOC, voc_colours
 from tiss.data.images import load_mask
-from tiss.data.voc import VOC, voc_colours
 
 NAMES = ("2007_000001", "2007_000002", "2008_000003")
 SIZES = ((50, 38), (30, 60), (20, 26))

@@ -1,15 +1,30 @@
-"""The story that the tests of these commands share, played once."""
+"""What the tests of commands share: a story played once, and the line of a command that is refused."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.user.story import play
+from tests.user.story import Capture, play
+from tiss.cli.main import main
 
 
 @pytest.fixture(scope="session")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders warehouse, tonight, tomorrow with pictures; models first → second → third."""
     return play(tmp_path_factory.mktemp("story"))
+
+
+@pytest.fixture
+def refused(capsys: Capture) -> Callable[..., str]:
+    """Runs a command that must end with code 2 and one line (`last`: with any lines before it); returns that line."""
+
+    def run(*words: object, last: bool = False) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert last or len(lines) == 1
+        assert lines[-1].startswith("tiss: ")
+        return lines[-1]
+
+    return run

@@ -1,7 +1,5 @@
 """A stand-in for the hub on loopback: just enough of its protocol to create, commit, list and fetch."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -45,14 +43,8 @@ class Hub(BaseHTTPRequestHandler):
             self.server.files.setdefault(name, {})
             self.reply({"url": f"{self.server.address}/{name}", "id": name})
         elif "/preupload/" in path:
-            files = json.loads(data)["files"]
-            self.reply(
-                {
-                    "files": [
-                        {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files
-                    ]
-                }
-            )
+            how = {"uploadMode": "regular", "shouldIgnore": False}
+            self.reply({"files": [{"path": file["path"]} | how for file in json.loads(data)["files"]]})
         elif "/commit/" in path:
             name = "/".join(path.split("/")[3:5])
             for line in data.decode().splitlines():
@@ -68,29 +60,25 @@ class Hub(BaseHTTPRequestHandler):
             self.reply({"error": f"unknown {path}"}, 404)
 
     def do_GET(self) -> None:
-        path = self.path.split("?")[0]
+        path = self.path.split("?")[0].strip("/")
         self.server.seen.append((self.command, path, self.headers.get("Authorization")))
-        parts = path.strip("/").split("/")
-        if parts[:2] == ["api", "models"] and "/".join(parts[2:4]) in self.server.files:
-            name = "/".join(parts[2:4])
-            files = self.server.files[name]
-            if "tree" in parts:
-                tree = [
-                    {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                    for path, data in files.items()
-                ]
-                self.reply(tree)
-            else:
-                siblings = [{"rfilename": path} for path in files]
-                self.reply({"id": name, "sha": REVISION, "siblings": siblings, "private": False, "tags": []})
-        elif (
-            len(parts) >= 5
-            and parts[2] == "resolve"
-            and "/".join(parts[4:]) in self.server.files.get("/".join(parts[:2]), {})
-        ):
-            data = self.server.files["/".join(parts[:2])]["/".join(parts[4:])]
-            headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": REVISION}
-            self.reply(data, headers=headers)
+        parts = path.removeprefix("api/models/").split("/")
+        files = self.server.files.get("/".join(parts[:2]), {})
+        if path.startswith("api/models/") and files and "tree" in parts:
+            hashes = {name: hashlib.sha1(data).hexdigest() for name, data in files.items()}
+            tree = [
+                {"type": "file", "path": name, "size": len(files[name]), "oid": hashes[name]}
+                for name in files
+            ]
+            self.reply(tree)
+        elif path.startswith("api/models/") and files:
+            siblings = [{"rfilename": name} for name in files]
+            about = {"id": "/".join(parts[:2]), "sha": REVISION, "private": False, "tags": []}
+            self.reply(about | {"siblings": siblings})
+        elif parts[2:3] == ["resolve"] and "/".join(parts[4:]) in files:
+            data = files["/".join(parts[4:])]
+            etag = f'"{hashlib.sha256(data).hexdigest()}"'
+            self.reply(data, headers={"ETag": etag, "X-Repo-Commit": REVISION})
         else:
             self.reply({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
 

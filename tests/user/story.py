@@ -1,7 +1,5 @@
 """A user's folders, drawn: `shapes` written to disk the way people keep their images; and helpers of these tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +12,8 @@ from tiss.data.shapes import Shapes
 
 # one colour per class: a model this small learns nothing from so few images in the drawings' own colours
 _PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 QUICK = ("--epochs", "30", "--batch", "4", "--lr", "0.01", "--device", "cpu")
-
-
-def refused(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> str:
-    """Runs a command that must end with code 2 and one line; returns the line."""
-    capsys.readouterr()
-    assert main([str(word) for word in arguments]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("tiss: ")
-    return line
 
 
 def tiss(*arguments: object) -> None:

@@ -1,16 +1,14 @@
 """Exports: equal to the model at other sizes and batches, named classes inside, refused where they differ."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.user.story import refused
-from tiss.cli.main import main
+from tests.user.story import Capture, Patch, tiss
 from tiss.models import SegmentationModel
 from tiss.user import export
 
@@ -20,8 +18,7 @@ def onnx_file(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     path = tmp_path_factory.mktemp("export") / "third.onnx"
-    data = str(story / "tomorrow" / "images")
-    assert main(["export", str(story / "third"), "--out", str(path), "--data", data]) == 0
+    tiss("export", story / "third", "--out", path, "--data", story / "tomorrow" / "images")
     return path
 
 
@@ -40,9 +37,9 @@ def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path) -> None:
         assert (labels == model.predict_labels(output).numpy()).mean() > 0.999
 
 
-def test_torch_program(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch_program(story: Path, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "third.pt2"
-    assert main(["export", str(story / "third"), "--format", "torch", "--out", str(path)]) == 0
+    tiss("export", story / "third", "--format", "torch", "--out", path)
     assert "free in batch and size" in capsys.readouterr().out
     extra = {"classes.txt": ""}
     program = torch.export.load(path, extra_files=extra)
@@ -54,22 +51,21 @@ def test_torch_program(story: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_file_that_differs_is_not_written(
-    story: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    story: Path, tmp_path: Path, monkeypatch: Patch, refused: Callable[..., str]
 ) -> None:
-    def wrong(content: bytes) -> export.Runner:
-        right = original(content)
-        return lambda images: (right(images)[0], right(images)[1] + 1)
+    def wrong(*arguments: object) -> tuple[bytes, export.Runner]:
+        content, right = original(*arguments)  # type: ignore[arg-type]
+        return content, lambda images: (right(images)[0], right(images)[1] + 1)
 
-    original = export.run_torch
-    monkeypatch.setattr(export, "run_torch", wrong)
+    original = export.to_torch
+    monkeypatch.setattr(export, "to_torch", wrong)
     path = tmp_path / "x.pt2"
-    line = refused(["export", str(story / "first"), "--format", "torch", "--out", str(path)], capsys)
-    assert "differs from the model" in line
+    assert "differs from the model" in refused("export", story / "first", "--format", "torch", "--out", path)
     assert not path.exists()
 
 
 def test_only_the_batch_is_free_where_the_size_is_not(
-    monkeypatch: pytest.MonkeyPatch, story: Path, tmp_path: Path
+    monkeypatch: Patch, story: Path, tmp_path: Path
 ) -> None:
     model = SegmentationModel.from_pretrained(story / "first")
     real = torch.export.export

@@ -1,7 +1,5 @@
 """Holding out by hash, naming classes, folders without a class list."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.user.story import write_folder
 from tiss.errors import TissError
-from tiss.user.choices import choose_batch, choose_epochs
 from tiss.user.folder_step import LabelledFolder, choose_classes, hold_out, make_folder_step
 
 
@@ -38,8 +35,8 @@ def test_a_folder_s_own_test_images_are_used(tmp_path: Path) -> None:
             for path in chosen:
                 path.rename(root / part / name / path.name)
     found = make_folder_step(LabelledFolder(str(root)), ["background"], ["disc"], 0)
-    assert (len(found.step.train), len(found.held)) == (4, 2)
-    assert found.labelled == {"background", "disc"}
+    assert (len(found.train), len(found.test)) == (4, 2)
+    assert found.test.dataset.table(["background", "disc"])[1] == {"background", "disc"}
 
 
 def test_masks_without_a_class_list_are_numbered_as_the_names(tmp_path: Path) -> None:
@@ -54,8 +51,3 @@ def test_impossible_names(text: str) -> None:
     with pytest.raises(TissError) as caught:
         choose_classes(text, ["star", "moon"], ["background", "disc"], "model")
     assert caught.value.setting == "classes"
-
-
-def test_settings_follow_from_the_number_of_images() -> None:
-    assert choose_epochs(50, 1500, 5, 40) == 30
-    assert [choose_batch(count) for count in (1, 2, 8, 500)] == [1, 2, 4, 8]

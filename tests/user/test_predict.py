@@ -1,11 +1,10 @@
 """Masks, overlays and shares; batches, any size, resuming, broken files, videos."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import refused
+from tests.user.story import Capture, Patch, tiss
 from tiss.cli.main import main
 from tiss.engine import predictor
 from tiss.engine.predictor import Predictor
@@ -31,19 +30,15 @@ def drawn(width: int, height: int, seed: int = 0) -> Image.Image:
 def shots(tmp_path: Path) -> Path:
     folder = tmp_path / "shots"
     (folder / "deep").mkdir(parents=True)
-    for name, size in (
-        ("a.png", (40, 32)),
-        ("b.jpg", (40, 32)),
-        ("deep/c.png", (17, 90)),
-        ("deep/a.png", (3, 5)),
-    ):
+    sizes = {"a.png": (40, 32), "b.jpg": (40, 32), "deep/c.png": (17, 90), "deep/a.png": (3, 5)}
+    for name, size in sizes.items():
         drawn(*size, seed=len(name)).save(folder / name)
     return folder
 
 
 def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["predict", str(story / "third"), str(shots), "--out", str(out), "--device", "cpu"]) == 0
+    tiss("predict", story / "third", shots, "--out", out, "--device", "cpu")
     model = SegmentationModel.from_pretrained(story / "third")
     rows = {row["picture"]: row for row in csv.DictReader((out / "shares.csv").open())}
     assert sorted(rows) == ["a", "b", "deep/a", "deep/c"]
@@ -56,9 +51,7 @@ def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> 
     assert json.loads((out / "shares.json").read_text()).keys() == rows.keys()
 
 
-def test_resumes_and_skips_broken_files(
-    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture) -> None:
     (shots / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     out = tmp_path / "out"
     command = ["predict", str(story / "first"), str(shots), "--out", str(out)]
@@ -75,60 +68,52 @@ def test_resumes_and_skips_broken_files(
 
 
 def test_an_image_that_was_replaced_is_done_again(
-    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    story: Path, shots: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """A camera may write every image under the same name."""
     first, second = shots / "a.png", shots / "deep" / "c.png"
     camera = tmp_path / "camera"
     camera.mkdir()
-    command = ["predict", str(story / "second"), str(camera), "--out", str(tmp_path / "out")]
+    command = ["predict", story / "second", camera, "--out", tmp_path / "out"]
     found = []
     for shot in (first, first, second):
         shutil.copyfile(shot, camera / "now.png")
         os.utime(camera / "now.png", ns=(1, shot.stat().st_mtime_ns))
-        assert main(command) == 0
+        tiss(*command)
         mask = (tmp_path / "out" / "masks" / "now.png").read_bytes()
         found.append((mask, "1 of them earlier" in capsys.readouterr().out))
     assert [earlier for _, earlier in found] == [False, True, False]
     journal = tmp_path / "out" / "done.jsonl"
-    entry = json.loads(journal.read_text().splitlines()[-1])
-    journal.write_text(
-        json.dumps(entry | {"item": ["now"]}) + "\n"
-    )  # damaged: taken for one of an older call
-    assert main(command) == 0
-    alone = tmp_path / "alone"
-    assert main(["predict", str(story / "second"), str(second), "--out", str(alone)]) == 0
-    assert found[2][0] == (alone / "masks" / f"{second.stem}.png").read_bytes()
+    entry = json.loads(journal.read_text().splitlines()[-1]) | {"item": ["now"]}
+    journal.write_text(json.dumps(entry) + "\n")  # damaged: taken for one of an older call
+    tiss(*command)
+    tiss("predict", story / "second", second, "--out", tmp_path / "alone")
+    assert found[2][0] == (tmp_path / "alone" / "masks" / f"{second.stem}.png").read_bytes()
 
 
-def test_results_of_another_model_are_not_mixed(
-    story: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = str(tmp_path / "out")
-    assert main(["predict", str(story / "first"), str(shots / "a.png"), "--out", out]) == 0
-    line = refused(["predict", str(story / "third"), str(shots / "a.png"), "--out", out], capsys)
-    assert "another model" in line
-    assert "holds other files" in refused(
-        ["predict", str(story / "third"), str(shots / "a.png"), "--out", str(shots)], capsys
-    )
-
-
-def test_patterns_names_and_results_within_the_folder(
-    story: Path, shots: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path) -> None:
     items = find_items([str(shots / "*.png"), str(shots / "deep" / "*.png")])
     assert [item.name for item in items] == ["a", "a-2", "c"]
-    out = shots / "out"
     for _ in range(2):  # the second time, masks and overlays lie in the folder that is searched
-        assert main(["predict", str(story / "first"), str(shots), "--out", str(out)]) == 0
-    assert len(list((out / "masks").rglob("*.png"))) == 4
-    assert "nothing matches" in refused(["predict", str(story / "first"), str(shots / "*.bmp")], capsys)
-    assert "no such file" in refused(["predict", str(story / "first"), "nowhere.png"], capsys)
+        tiss("predict", story / "first", shots, "--out", shots / "out")
+    assert len(list((shots / "out" / "masks").rglob("*.png"))) == 4
+
+
+def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     (shots / "notes.txt").write_text("x")
-    assert "neither an image" in refused(["predict", str(story / "first"), str(shots / "notes.txt")], capsys)
+    tiss("predict", story / "first", shots / "a.png", "--out", tmp_path / "out")
+    for model, path, out, expected in (
+        ("first", shots / "*.bmp", "new", "nothing matches"),
+        ("first", "nowhere.png", "new", "no such file"),
+        ("first", shots / "notes.txt", "new", "neither an image"),
+        ("third", shots / "a.png", "out", "another model"),
+        ("third", shots / "a.png", "shots", "--out"),  # holds other files
+        ("third", shots / "a.png", "shots/notes.txt", "not a folder"),
+    ):
+        assert expected in refused("predict", story / model, path, "--out", tmp_path / out)
 
 
-def test_video(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_video(story: Path, tmp_path: Path, capsys: Capture) -> None:
     av = pytest.importorskip("av")
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as container:
@@ -139,18 +124,16 @@ def test_video(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             container.mux(stream_.encode(frame))
         container.mux(stream_.encode())
     out = tmp_path / "out"
-    assert main(["predict", str(story / "first"), str(path), "--out", str(out), "--every", "2"]) == 0
+    tiss("predict", story / "first", path, "--out", out, "--every", 2)
     names = sorted(file.relative_to(out / "masks").as_posix() for file in (out / "masks").rglob("*.png"))
     assert names == ["clip/frame-000000.png", "clip/frame-000002.png", "clip/frame-000004.png"]
     (tmp_path / "noise.mp4").write_bytes(b"not a video at all")
-    assert (
-        main(["predict", str(story / "first"), str(tmp_path / "noise.mp4"), "--out", str(tmp_path / "o2")])
-        == 1
-    )
+    noise = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
+    assert main([str(word) for word in noise]) == 1
     assert "broken video" in capsys.readouterr().err
 
 
-def test_bands_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bands_equal_the_whole(monkeypatch: Patch) -> None:
     logits = torch.randn(2, 5, 9, 7, generator=torch.Generator().manual_seed(0))
     whole = predictor.upsample_labels(logits, (50, 40), "softmax")
     monkeypatch.setattr(predictor, "MOST_LOGITS", 2 * 5 * 40 * 7)  # bands of seven rows
@@ -158,9 +141,7 @@ def test_bands_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (whole == bands).float().mean() > 0.999  # a tie may fall either way
 
 
-def test_tiles_cover_every_pixel_and_native_keeps_the_size(
-    story: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypatch: Patch) -> None:
     model = SegmentationModel.from_pretrained(story / "third")
     image = torch.from_numpy(np.array(drawn(150, 70))).permute(2, 0, 1)
     averaged = Predictor(model, 32, native=True).one(image)

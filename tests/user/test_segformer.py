@@ -1,17 +1,16 @@
 """A SegFormer of transformers: the same logits here, a background where it had none, and then a new class."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from tests.user.story import QUICK, refused
-from tiss.cli.main import main
+from tests.user.story import QUICK, tiss
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits
 from tiss.models import SegmentationModel
@@ -41,11 +40,9 @@ def make(folder: Path, names: list[str], spread: float = 1.0) -> Any:
     for name, parameter in model.named_parameters():
         torch.nn.init.normal_(parameter, std=spread if "classifier" in name else 0.3)
     model.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps(
-            {"size": {"height": 64, "width": 64}, "image_mean": [0.4, 0.4, 0.4], "image_std": [0.2, 0.3, 0.2]}
-        )
-    )
+    colours = {"image_mean": [0.4, 0.4, 0.4], "image_std": [0.2, 0.3, 0.2]}
+    table = {"size": {"height": 64, "width": 64}} | colours
+    (folder / "preprocessor_config.json").write_text(json.dumps(table))
     return model
 
 
@@ -91,8 +88,8 @@ def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> 
 
 def test_extend(story: Path, tmp_path: Path) -> None:
     make(tmp_path / "segformer", ["road", "car", "sky"], spread=3.0)
-    command = ["extend", str(tmp_path / "segformer"), "--data", str(story / "tonight"), "--classes", "star"]
-    assert main([*command, "--out", str(tmp_path / "out"), *QUICK[2:], "--epochs", "1"]) == 0
+    command = ["extend", tmp_path / "segformer", "--data", story / "tonight", "--classes", "star"]
+    tiss(*command, "--out", tmp_path / "out", *QUICK[2:], "--epochs", 1)
     model = SegmentationModel.from_pretrained(tmp_path / "out")
     assert model.classes == ["background", "road", "car", "sky", "star"]
     assert model.record["history"][0]["method"] == "mib"
@@ -100,19 +97,26 @@ def test_extend(story: Path, tmp_path: Path) -> None:
 
 
 def test_another_shape_or_a_missing_part_is_one_line(
-    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    story: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     make(tmp_path / "s", ["road", "car"])
     path = tmp_path / "s" / "config.json"
     config = json.loads(path.read_text())
     command = ["extend", tmp_path / "s", "--data", story / "tonight", "--classes", "star"]
-    command += ["--out", tmp_path / "o"]
-    path.write_text(json.dumps(config | {"depths": [3, 1, 1, 1]}))
-    assert "another shape" in refused(command, capsys)
-    path.write_text(json.dumps(config | {"id2label": {"0": "road", "5": "car"}}))
-    assert "id2label" in refused(command, capsys)
-    path.write_text(json.dumps(config | {"id2label": {"0": "road", "1": "car", "2": "sky"}}))
-    assert "one row for each" in refused(command, capsys)
-    assert "transformers' format" in refused(
-        ["predict", str(tmp_path / "s"), str(story / "tonight" / "images")], capsys
-    )
+    for change, expected in (
+        ({"depths": [3, 1, 1, 1]}, "another shape"),
+        ({"id2label": {"0": "road", "5": "car"}}, "id2label"),
+        ({"id2label": {"0": "road", "1": "road"}}, "'road' twice"),
+        ({"id2label": {"0": "road", "1": "car", "2": "sky"}}, "one row for each"),
+    ):
+        path.write_text(json.dumps(config | change))
+        assert expected in refused(*command, "--out", tmp_path / "o")
+    path.write_text(json.dumps(config))
+    weights = tmp_path / "s" / "model.safetensors"
+    tensors = load_file(weights)
+    for name in ("decode_head.linear_fuse.weight", "decode_head.classifier.bias"):
+        save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
+        assert f"{name} is missing" in refused(*command, "--out", tmp_path / "o")
+    save_file(tensors | {"decode_head.linear_fuse.weight": torch.zeros(8)}, weights)
+    assert "other shapes" in refused(*command, "--out", tmp_path / "o")
+    assert "transformers' format" in refused("predict", tmp_path / "s", story / "tonight" / "images")

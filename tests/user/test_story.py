@@ -1,7 +1,5 @@
 """The whole story on drawn images: train, extend twice (the fixture), compare, predict, export, show."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -11,10 +9,10 @@ from PIL import Image
 
 from tests.report import fakes
 from tests.user.story import tiss
-from tiss.app.steps import image_key, open_steps
+from tiss.app.steps import open_steps
 from tiss.data.images import read_image
 from tiss.models import SegmentationModel
-from tiss.user.card import make_card
+from tiss.user.model_source import write_card
 
 
 def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path: Path) -> None:
@@ -27,32 +25,27 @@ def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path
     exported = tmp_path / "third.pt2"
     tiss("export", third, "--format", "torch", "--out", exported, "--data", shots)
     program = torch.export.load(exported).module()
-    steps = open_steps(third, "cpu")
+    steps, old = open_steps(third, "cpu"), SegmentationModel.from_pretrained(story / "first")
     for path in sorted(shots.iterdir()):
         image = read_image(path)
-        mask = torch.from_numpy(steps.mask(2, image, image_key(image)))
+        mask = torch.from_numpy(steps.mask(2, image))
         assert torch.equal(
             program(image[None])[0][0], mask
         )  # the page, the file and the command say the same
         saved = Image.open(tmp_path / "segmented" / "masks" / path.name)
         assert saved.tobytes() == mask.numpy().tobytes()
+        with torch.inference_mode():  # and an old step of the slider is the model of then
+            expected = old.predict_labels(old(image[None]))[0]
+        assert torch.equal(torch.from_numpy(steps.mask(0, image)).long(), expected)
 
 
-def test_an_old_step_of_the_slider_is_the_model_of_then(story: Path) -> None:
-    steps = open_steps(str(story / "third"), "cpu")
-    old = SegmentationModel.from_pretrained(story / "first")
-    image = read_image(sorted((story / "warehouse" / "images").iterdir())[0])
-    with torch.inference_mode():
-        expected = old.predict_labels(old(image[None]))[0]
-    assert torch.equal(torch.from_numpy(steps.mask(0, image, image_key(image))).long(), expected)
-
-
-def test_card_of_a_run_has_its_scores(story: Path) -> None:
+def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path) -> None:
     model = SegmentationModel.from_pretrained(story / "third")
     results = fakes.results("mib")
     for step in results["steps"]:
         step["train_images"] = 7
-    card = make_card(model, {}, "team/name", results)
+    write_card(tmp_path, model, {}, "team/name", results)
+    card = (tmp_path / "README.md").read_text()
     assert "shapes, task 4-2, overlapped, protocol paper, method mib, seed 0" in card
     value = results["steps"][2]["scores"]["all"]["with_background"]
     assert f"| 2 | moon | {value:.1f} |" in card

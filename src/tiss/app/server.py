@@ -1,7 +1,6 @@
 """The web page: built with gradio, served on loopback unless it has a password."""
 
-from __future__ import annotations
-
+import errno
 import ipaddress
 import os
 import socket
@@ -13,11 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from tiss.app.steps import Steps, image_key, shrink
-from tiss.app.view import image_html, run_html
+from tiss.app.steps import Steps, image_html, run_html
 from tiss.data.images import image_size, read_image
+from tiss.engine.predictor import resize
 from tiss.errors import TissError
-from tiss.report.html import stylesheet
+from tiss.report.render import stylesheet
 
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
@@ -64,9 +63,8 @@ class Place:
 def check_place(place: Place) -> None:
     """Refuses an open address without a password, and a port that is taken."""
     if not is_loopback(place.address) and not place.password:
-        raise TissError(
-            f"{place.address}: others could reach it: set a password in {PASSWORD}", setting="address"
-        )
+        fault = f"{place.address}: others could reach it: set a password in {PASSWORD}"
+        raise TissError(fault, setting="address")
     if not 0 < place.port < 65536:
         raise TissError(f"{place.port}: give a number from 1 to 65535", setting="port")
     family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
@@ -75,17 +73,14 @@ def check_place(place: Place) -> None:
         try:
             probe.bind((place.address, place.port))
         except OSError as error:
-            reason = "in use already" if error.errno == 98 else (error.strerror or str(error))
-            raise TissError(
-                f"{place.port} at {place.address}: {reason}: choose another", setting="port"
-            ) from None
+            reason = "in use already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+            fault = f"{place.port} at {place.address}: {reason}: choose another"
+            raise TissError(fault, setting="port") from None
 
 
 def is_loopback(address: str) -> bool:
-    if address == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
 
@@ -146,10 +141,10 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
             image = read_upload(path)
         except TissError as error:
             raise gradio.Error(str(error), print_exception=False) from None
-        key, pixels = image_key(image), image.permute(1, 2, 0).numpy()
+        pixels = image.permute(1, 2, 0).numpy()
 
         def at(number: int) -> str:
-            mask = steps.mask(number, image, key)
+            mask = steps.mask(number, image)
             return image_html(steps.title(number), pixels, mask, steps.classes[number], shown)
 
         return at(number), at(number - 1) if beside and number > 0 else ""
@@ -159,16 +154,11 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
         gradio.Markdown(f"# {folder.resolve().name}\n{len(steps)} step(s), {len(everything)} classes")
         with gradio.Tab("Segment"), gradio.Row():
             with gradio.Column(scale=1):
-                sources, form = ["upload", "clipboard"], "filepath"
-                image = gradio.Image(
-                    type=form, image_mode=None, sources=sources, label="image", elem_id="image"
-                )
-                step = gradio.Slider(
-                    0, max(last, 1), value=last, step=1, label="step", visible=last > 0, elem_id="step"
-                )
-                beside = gradio.Checkbox(
-                    False, label="old and new side by side", visible=last > 0, elem_id="beside"
-                )
+                form = {"type": "filepath", "image_mode": None, "sources": ["upload", "clipboard"]}
+                image = gradio.Image(**form, label="image", elem_id="image")
+                hide = {"visible": last > 0}
+                step = gradio.Slider(0, max(last, 1), last, step=1, label="step", elem_id="step", **hide)
+                beside = gradio.Checkbox(False, label="old and new side by side", elem_id="beside", **hide)
                 shown = gradio.CheckboxGroup(everything, value=everything, label="classes", elem_id="classes")
             with gradio.Column(scale=2), gradio.Row():
                 before = gradio.HTML("", elem_id="before", elem_classes=tiss)
@@ -187,10 +177,9 @@ def read_upload(path: str) -> Tensor:
             raise TissError(f"{path}: more than {MOST_BYTES >> 20} MB")
         width, height = image_size(path)
         if width * height > MOST_PIXELS:
-            raise TissError(
-                f"{path}: {width} × {height} pixels are more than {MOST_PIXELS / 1e6:.0f} million"
-            )
-        return shrink(read_image(path), LONGEST)
+            raise TissError(f"{path}: {width} × {height} pixels are more than {MOST_PIXELS:,}")
+        image = read_image(path)[None]
+        return resize(image, max(1, round(min(width, height) * min(1, LONGEST / max(width, height)))))[0]
     except TissError as error:
         raise TissError(str(error).replace(path, "the image")) from None
 

@@ -1,38 +1,51 @@
-"""The models that the slider goes through, and what each predicts for an image."""
+"""The models that the slider goes through, and what the page shows of each.
 
-from __future__ import annotations
+HTML carries its images: no file of the server is ever addressed.
+"""
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from tiss.engine.predictor import Predictor
+from tiss.engine.predictor import Predictor, overlay
 from tiss.errors import TissError
+from tiss.evaluation.scores import percent
 from tiss.files import read_json
-from tiss.models.folder import CONFIG
+from tiss.models import CONFIG
+from tiss.palette import class_colours
+from tiss.report.pages import section_of
+from tiss.report.plots import canvas, inline_svg
+from tiss.report.render import embed, render
+from tiss.report.runs import experiments, load_results
+from tiss.user.compare import SHRINKS, signed
 from tiss.user.model_source import Source, find_source, line_of, open_predictor, run_steps
 
 KEPT_MODELS, KEPT_MASKS = 3, 64
+Report = Mapping[str, Mapping[str, Any]]  # the classes of a step's report.json by name
 
 
 class Steps:
     """A run's steps, or a model with its parents, first to last. Models are loaded when they are needed."""
 
     def __init__(self, folders: Sequence[Path], device: str = "auto") -> None:
-        self.folders = list(folders)
-        self.device = device
-        configs = [_read_config(folder) for folder in folders]
+        self.folders, self.device = list(folders), device
+        configs = [read_json(folder / CONFIG) for folder in folders]
+        for folder, config in zip(folders, configs, strict=True):
+            if not isinstance(config, dict) or not isinstance(config.get("classes"), list):
+                raise TissError(f"{folder / CONFIG}: not a model folder of tiss")
         self.classes: list[list[str]] = [config["classes"] for config in configs]
-        self.records: list[dict[str, Any]] = [config.get("record", {}) for config in configs]
-        self.reports = [_read_report(folder) for folder in folders]
-        self._predictors: OrderedDict[int, Predictor] = OrderedDict()
-        self._masks: OrderedDict[tuple[int, bytes], np.ndarray] = OrderedDict()
+        self.record: dict[str, Any] = configs[-1].get("record", {})
+        self.reports = [read_report(folder) for folder in folders]
+        self.predictor = lru_cache(KEPT_MODELS)(self._predictor)
+        self._masks: dict[tuple[int, bytes], np.ndarray] = {}
         self.predictor(len(self) - 1)  # a damaged folder is an error of the command, not of a visitor's click
 
     def __len__(self) -> int:
@@ -41,40 +54,24 @@ class Steps:
     def title(self, step: int) -> str:
         """What a step added: 'step 1: + star'."""
         before = self.classes[step - 1] if step else self.classes[0][:1]
-        added = [name for name in self.classes[step] if name not in before]
-        return f"step {step}: + {', '.join(added)}"
+        return f"step {step}: + {', '.join(name for name in self.classes[step] if name not in before)}"
 
-    def predictor(self, step: int) -> Predictor:
-        """The model of a step; the last few stay in memory."""
-        if step not in self._predictors:
-            source = Source(self.folders[step], str(self.folders[step]))
-            self._predictors[step] = open_predictor(source, None, False, self.device)
-        return _recent(self._predictors, step, KEPT_MODELS)
+    def _predictor(self, step: int) -> Predictor:
+        return open_predictor(Source(self.folders[step], str(self.folders[step])), None, False, self.device)
 
-    def mask(self, step: int, image: Tensor, key: bytes) -> np.ndarray:
-        """Class indices H × W of an image uint8 3 × H × W; `key` is its hash."""
-        if (step, key) not in self._masks:
-            self._masks[(step, key)] = self.predictor(step).one(image).numpy()
-        return _recent(self._masks, (step, key), KEPT_MASKS)
-
-
-def _recent(cache: OrderedDict[Any, Any], key: Any, most: int) -> Any:
-    """The entry `key`, as the most recent of at most `most` entries."""
-    cache.move_to_end(key)
-    while len(cache) > most:
-        cache.popitem(last=False)
-    return cache[key]
+    def mask(self, step: int, image: Tensor) -> np.ndarray:
+        """Class indices H × W of an image uint8 3 × H × W; the last few are kept."""
+        content = str(image.shape).encode() + image.contiguous().numpy().tobytes()
+        key = step, hashlib.blake2b(content, digest_size=16).digest()
+        found = self._masks.pop(key, None)
+        self._masks[key] = self.predictor(step).one(image).numpy() if found is None else found
+        if len(self._masks) > KEPT_MASKS:
+            del self._masks[next(iter(self._masks))]
+        return self._masks[key]
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    config = read_json(folder / CONFIG)
-    if not isinstance(config, dict) or not isinstance(config.get("classes"), list):
-        raise TissError(f"{folder / CONFIG}: not a model folder of tiss")
-    return config
-
-
-def _read_report(folder: Path) -> dict[str, dict[str, Any]]:
-    """The classes of a step's report.json by name; empty where there is none."""
+def read_report(folder: Path) -> Report:
+    """The classes in a step's report.json; empty where there is none."""
     path = folder / "report.json"
     found = read_json(path) if path.is_file() else None
     rows = found.get("classes") if isinstance(found, dict) else None
@@ -84,31 +81,99 @@ def _read_report(folder: Path) -> dict[str, dict[str, Any]]:
 def open_steps(name: str, device: str = "auto") -> Steps:
     """The steps of a run folder, or of a model with its parents."""
     folder = Path(name).expanduser()
-    if folder.is_dir() and not (folder / CONFIG).exists():
-        steps = run_steps(folder)
-        if steps:
-            return Steps(steps, device)
-    source = find_source(name)
-    if source.is_segformer:
-        raise TissError(
-            f"{name}: a model in transformers' format: `tiss extend` makes a model of tiss from it"
-        )
-    source.load()
-    return Steps(line_of(source.folder), device)
+    steps = run_steps(folder) if folder.is_dir() and not (folder / CONFIG).exists() else []
+    if not steps:
+        source = find_source(name)
+        source.load()  # which checks it
+        steps = line_of(source.folder)
+    return Steps(steps, device)
 
 
-def image_key(image: Tensor) -> bytes:
-    """A hash of an image's pixels and size."""
-    shape = ",".join(map(str, image.shape)).encode()
-    return hashlib.blake2b(shape + image.contiguous().numpy().tobytes(), digest_size=16).digest()
+def image_html(
+    title: str, image: np.ndarray, mask: np.ndarray, classes: Sequence[str], shown: Iterable[str]
+) -> str:
+    """An image H × W × 3 with the classes of `shown` in their colours; hovering over it names the class."""
+    colours = class_colours(len(classes))
+    hidden = [channel for channel, name in enumerate(classes) if name not in set(shown)]
+    drawn = overlay(image, np.where(np.isin(mask, hidden), 0, mask).astype(np.uint8), colours)
+    shares = np.bincount(mask.ravel(), minlength=len(classes))[: len(classes)] / mask.size
+    order = [int(channel) for channel in np.argsort(-shares, kind="stable") if shares[channel] > 0]
+    return render(
+        "app_image.html",
+        title=title,
+        names=json.dumps(list(classes), ensure_ascii=False),
+        drawn=embed(drawn, title),
+        index=embed(mask),
+        legend=[(colours[channel], f"{classes[channel]} {shares[channel]:.0%}") for channel in order],
+    )
 
 
-def shrink(image: Tensor, longest: int) -> Tensor:
-    """An image uint8 3 × H × W whose longer side is at most `longest`."""
-    height, width = image.shape[-2:]
-    if max(height, width) <= longest:
-        return image
-    factor = longest / max(height, width)
-    size = (max(1, round(height * factor)), max(1, round(width * factor)))
-    resized = torch.nn.functional.interpolate(image[None].float(), size, mode="bilinear", antialias=True)
-    return resized[0].round().clamp(0, 255).to(torch.uint8)
+def run_html(folder: Path, steps: Steps) -> str:
+    """The Run tab: the report of a run, or, for a model and its parents, every class step by step."""
+    if not (folder / "results.json").is_file():
+        return steps_html(steps.classes[-1], steps.record, steps.reports)
+    sections = [section_of(one, f"app-{i}") for i, one in enumerate(experiments(load_results([folder])))]
+    return "".join(render("experiment.html", s=section) for section in sections)
+
+
+def steps_html(classes: Sequence[str], record: Mapping[str, Any], reports: Sequence[Report]) -> str:
+    """The steps of an extended model, and each class in each step's report."""
+    scores, areas = [], []
+    marks: dict[tuple[int, int], str] = {}
+    for row, name in enumerate(classes):
+        found = [report.get(name, {}) for report in reports]
+        scores.append([name, *map(_score, found)])
+        areas.append([name, *map(_area, found)])
+        marks |= {(row, column): "worse" for column, one in enumerate(found, 1) if _kept(one) < SHRINKS}
+    return render(
+        "app_steps.html",
+        history=[_history(entry) for entry in record.get("history") or [] if isinstance(entry, Mapping)],
+        heads=["class", *(f"step {step}" for step in range(len(reports)))],
+        scores=scores if any(reports) else [],
+        areas=areas if marks or any("→" in cell for row in areas for cell in row) else [],
+        marks=marks,
+        chart=kept_chart(classes, reports) if len(reports) > 1 else "",
+    )
+
+
+def _history(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    names = ", ".join(map(str, entry.get("classes") or []))
+    shown = (entry.get("step"), names, entry.get("method"), entry.get("train_pictures"))
+    change, same = signed(entry.get("old_change")), percent(entry.get("pixels_as_before"))
+    return (*map(str, shown), percent(entry.get("new_iou")), change, same)
+
+
+def _score(one: Mapping[str, Any]) -> str:
+    """The IoU after a step, and its change in the step."""
+    change = one.get("change")
+    return percent(one.get("after")) + (f" ({signed(change)})" if change is not None else "")
+
+
+def _area(one: Mapping[str, Any]) -> str:
+    """The share of the step's images that a class covers with the model before and with the new one."""
+    before, after = one.get("area_before"), one.get("area_after")
+    return "–" if before is None or after is None else f"{percent(before)} → {percent(after)}"
+
+
+def _kept(one: Mapping[str, Any]) -> float:
+    """The share of a class's area before a step that is left after it; 1 where nothing is known."""
+    before, after = one.get("area_before"), one.get("area_after")
+    return 1.0 if not before or after is None else after / before
+
+
+def kept_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup | None:
+    """What is left of the area that each class covered when it was new, step by step."""
+    colours = np.array(class_colours(len(classes))) / 255
+    with canvas(7, 3.2) as (drawn, axis):
+        for channel, name in enumerate(classes[1:], 1):
+            first = next((step for step, report in enumerate(reports) if name in report), len(reports))
+            kept = [min(1.0, _kept(report.get(name, {}))) for report in reports[first + 1 :]]
+            if kept:
+                left = np.cumprod([100, *kept])
+                axis.plot(range(first, len(reports)), left, marker="o", color=colours[channel], label=name)
+        axis.set(xlabel="step", ylabel="area left, % of that when new")
+        axis.set_ylim(bottom=0)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if axis.lines:
+            drawn.legend(loc="outside right upper")
+    return inline_svg(drawn, "app-kept")

@@ -1,15 +1,19 @@
 """`tiss data`: download, verify, describe and convert data sets."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tiss.cli import verify
+from tiss import __version__
 from tiss.cli.flags import execute
 from tiss.config import REQUIRED, setting
 from tiss.errors import TissError, suggest
+
+if TYPE_CHECKING:
+    from tiss.data.base import Dataset
+    from tiss.data.checks import SplitReport
+    from tiss.scenarios.published import Comparison
 
 ABOUT = """Gets data sets, checks them, describes them, and brings your own into shape.
 
@@ -28,9 +32,28 @@ examples:
   tiss data verify folder --root my-data"""
 
 Form = Literal["text", "markdown", "latex"]
+SETUPS = ("overlapped", "disjoint")
+REMEDIES = {
+    "coco": "To keep them, list them in the file's images; one without annotations is background.",
+    "cvat": "To keep them, give them masks in SegmentationClass; an all-black one is background.",
+    "labelme": "To keep them, label them; one with nothing on it takes an outline named background.",
+    "supervisely": "To keep them, give them files in ann; one without objects is background.",
+}
 
 
-class Download:
+@dataclass(frozen=True)
+class DownloadOptions:
+    data: Literal["voc", "ade20k", "cityscapes"] = setting(REQUIRED, "data set", positional=True)
+    root: str = setting("data", "folder for it")
+    url: str | None = setting(None, "another address of the first file")
+    checksum: str = setting("", "its checksum, KIND:HEX, or none (default: the published one)")
+    sbd: str | None = setting(None, "voc: SBD's unpacked benchmark_RELEASE, if you have it")
+    sbd_url: str | None = setting(None, "voc: another address of SBD's benchmark.tgz")
+    sbd_checksum: str = setting("", "voc: its checksum, KIND:HEX, or none")
+    keep: bool = setting(False, "keep the archives after unpacking")
+
+
+def download(options: DownloadOptions) -> int:
     """Downloads a benchmark, checks its bytes and unpacks it. A transfer that broke off resumes when the same command
     is run again. VOC needs two files: VOC 2012 itself, and SBD, whose masks make the 10,582 training images that every
     published result uses.
@@ -38,106 +61,98 @@ class Download:
     Examples:
       tiss data download voc --root data
     """
+    from tiss.data import download as source
 
-    @dataclass(frozen=True)
-    class Options:
-        data: Literal["voc", "ade20k", "cityscapes"] = setting(REQUIRED, "data set", positional=True)
-        root: str = setting("data", "folder for it")
-        url: str | None = setting(None, "another address of the first file")
-        checksum: str = setting("", "its checksum, KIND:HEX, or none (default: the published one)")
-        sbd: str | None = setting(None, "voc: SBD's unpacked benchmark_RELEASE, if you have it")
-        sbd_url: str | None = setting(None, "voc: another address of SBD's benchmark.tgz")
-        sbd_checksum: str = setting("", "voc: its checksum, KIND:HEX, or none")
-        keep: bool = setting(False, "keep the archives after unpacking")
-
-    @staticmethod
-    def run(options: Options) -> int:
-        from tiss.data import download
-
-        root = Path(options.root).expanduser()
-        if options.data == "cityscapes":
-            print(download.CITYSCAPES.format(root=root / "cityscapes"))
-            return 0
-        if options.data == "voc":
-            first = download.VOC2012.redirected(options.url, options.checksum)
-            sbd = download.SBD.redirected(options.sbd_url, options.sbd_checksum)
-            place = download.download_voc(
-                root, first, Path(options.sbd) if options.sbd else sbd, options.keep
-            )
-        else:
-            first = download.ADE20K.redirected(options.url, options.checksum)
-            place = download.download_ade20k(root, first, options.keep)
-        print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
+    root = Path(options.root).expanduser()
+    if options.data == "cityscapes":
+        print(source.CITYSCAPES.format(root=root / "cityscapes"))
         return 0
+    if options.data == "voc":
+        first = source.VOC2012.redirected(options.url, options.checksum)
+        sbd = source.SBD.redirected(options.sbd_url, options.sbd_checksum)
+        place = source.download_voc(root, first, Path(options.sbd) if options.sbd else sbd, options.keep)
+    else:
+        first = source.ADE20K.redirected(options.url, options.checksum)
+        place = source.download_ade20k(root, first, options.keep)
+    print(f"{place} is ready; check it with: tiss data verify {options.data} --root {place}")
+    return 0
 
 
-class Stats:
+@dataclass(frozen=True)
+class StatsOptions:
+    data: str = setting(REQUIRED, "data set", positional=True, sets="data.name")
+    root: str | None = setting(None, "folder that holds it", sets="data.root")
+    task: str | None = setting(None, "task whose steps are shown (None: the data set's own)")
+    order: str | None = setting(None, "order of the classes: names or numbers with commas, or random:SEED")
+    plot: str | None = setting(None, "also draw it: .png, .svg or .pdf")
+    table: Form = setting("text", "form of the tables")
+
+
+def stats(options: StatsOptions) -> int:
     """Counts pixels and images of every class, and the images of every step of a task in both setups: as tables, and as
     a plot.
 
     Examples:
       tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
     """
+    from tiss.data.base import DATASETS, SPLITS
+    from tiss.data.checks import count_classes, plot_counts
+    from tiss.report.render import format_table
+    from tiss.scenarios import load_scenario
 
-    @dataclass(frozen=True)
-    class Options:
-        data: str = setting(REQUIRED, "data set", positional=True, sets="data.name")
-        root: str | None = setting(None, "folder that holds it", sets="data.root")
-        task: str | None = setting(None, "task whose steps are shown (None: the data set's own)")
-        order: str | None = setting(
-            None, "order of the classes: names or numbers with commas, or random:SEED"
-        )
-        plot: str | None = setting(None, "also draw it: .png, .svg or .pdf")
-        table: Form = setting("text", "form of the tables")
-
-    @staticmethod
-    def run(options: Options) -> int:
-        from tiss.cli.tables import format_table
-        from tiss.data.base import DATASETS, SPLITS
-        from tiss.data.stats import count_classes, plot_counts
-        from tiss.scenarios.scenario import load_scenario
-
-        dataset = DATASETS.get(options.data)(options.root)
-        scenarios, problems = {}, {}
-        for setup in ("overlapped", "disjoint"):
-            try:
-                scenarios[setup] = load_scenario(
-                    dataset=dataset, task=options.task, setup=setup, order=options.order
-                )
-            except TissError as error:  # disjoint may leave a step without images
-                problems[setup] = error
-        if not scenarios:
-            raise problems["overlapped"]
-        counts = count_classes(dataset)
-        totals = {split: max(1, sum(row.pixels[split] for row in counts)) for split in SPLITS}
-        rows = [[str(row.label), row.name] for row in counts]
+    dataset = DATASETS.get(options.data)(options.root)
+    found, problems = {}, {}
+    for setup in SETUPS:
+        try:
+            found[setup] = load_scenario(dataset=dataset, task=options.task, setup=setup, order=options.order)
+        except TissError as error:  # disjoint may leave a step without images
+            problems[setup] = error
+    if not found:
+        raise problems["overlapped"]
+    counts = count_classes(dataset)
+    rows = [[str(row.label), row.name] for row in counts]
+    for split in SPLITS:
+        total = max(1, sum(row.pixels[split] for row in counts))
         for row, cells in zip(counts, rows, strict=True):
-            for split in SPLITS:
-                share = f"{100 * row.pixels[split] / totals[split]:.2f}"
-                cells += [str(row.images[split]), str(row.pixels[split]), share]
-        header = ("label", "class", "train images", "train pixels", "%", "test images", "test pixels", "%")
-        print(f"{dataset.name} at {dataset.root_path()}\n" if dataset.root_path() else f"{dataset.name}\n")
-        print(format_table(header, rows, options.table))
-        first = next(iter(scenarios.values()))
-        rows = []
-        for step in first:
-            names = ", ".join(step.new_classes[:6]) + (", …" if step.new > 6 else "")
-            images = [str(len(scenario.lists[step.index])) for scenario in scenarios.values()]
-            rows.append([str(step.index), str(step.new), names, *images, str(len(step.test))])
-        header = ("step", "new", "classes", *(f"{setup} images" for setup in scenarios), "test images")
-        print(f"\ntask {first.task}\n")
-        print(format_table(header, rows, options.table))
-        for setup, error in problems.items():
-            print(f"{setup}: {error.message}")
-        if options.plot:
-            lists = {setup: [len(ids) for ids in scenario.lists] for setup, scenario in scenarios.items()}
-            title = f"{dataset.name}, task {first.task}"
-            plot_counts(counts, first.values, lists, title, Path(options.plot))
-            print(f"\nplot: {options.plot}")
-        return 0
+            pixels = row.pixels[split]
+            cells += [str(row.images[split]), str(pixels), f"{100 * pixels / total:.2f}"]
+    heads = ("label", "class", "train images", "train pixels", "%", "test images", "test pixels", "%")
+    print(f"{_place(dataset)}\n\n{format_table(heads, rows, options.table)}")
+    scenario = next(iter(found.values()))
+    steps = []
+    for step in scenario:
+        names = ", ".join(step.new_classes[:6]) + (", …" if step.new > 6 else "")
+        lists = [str(len(one.lists[step.index])) for one in found.values()]
+        steps.append([str(step.index), str(step.new), names, *lists, str(len(step.test))])
+    titles = ("step", "new", "classes", *(f"{setup} images" for setup in found), "test images")
+    print(f"\ntask {scenario.task}\n\n{format_table(titles, steps, options.table)}")
+    for setup, problem in problems.items():
+        print(f"{setup}: {problem.message}")
+    if options.plot:
+        sizes = {setup: [len(ids) for ids in one.lists] for setup, one in found.items()}
+        title = f"{dataset.name}, task {scenario.task}"
+        plot_counts(counts, scenario.values, sizes, title, Path(options.plot))
+        print(f"\nplot: {options.plot}")
+    return 0
 
 
-class Convert:
+def _place(dataset: "Dataset") -> str:
+    return f"{dataset.name} at {dataset.root_path()}" if dataset.root_path() else dataset.name
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    kind: Literal["coco", "cvat", "labelme", "supervisely"] = setting(REQUIRED, "tool", positional=True)
+    source: str = setting(REQUIRED, "coco: the JSON file; the others: the exported folder", positional=True)
+    out: str = setting(REQUIRED, "new folder for images, masks and classes.txt")
+    images: str | None = setting(None, "where the images are, if not where the tool puts them")
+    classes: str | None = setting(None, "classes to keep, in order, with commas; others become background")
+    test_share: float = setting(0.2, "share of images for the test, by a hash of the id")
+    overlap: Literal["smaller", "order"] = setting("smaller", "on top: the smaller object, or the later one")
+    link: bool = setting(False, "link images instead of copying them")
+
+
+def convert(options: ConvertOptions) -> int:
     """Draws labels as masks: a pixel belongs to an outline if its centre is inside; where objects overlap, the one with
     fewer pixels is on top. Nothing is written if any label is broken.
 
@@ -145,77 +160,153 @@ class Convert:
       tiss data convert coco annotations.json --images photos --out my-data
       tiss data convert labelme labels --out my-data
     """
+    from tiss.data import convert as tools
+    from tiss.report.render import format_table
 
-    @dataclass(frozen=True)
-    class Options:
-        kind: Literal["coco", "cvat", "labelme", "supervisely"] = setting(REQUIRED, "tool", positional=True)
-        source: str = setting(
-            REQUIRED, "coco: the JSON file; the others: the exported folder", positional=True
-        )
-        out: str = setting(REQUIRED, "new folder for images, masks and classes.txt")
-        images: str | None = setting(None, "where the images are, if not where the tool puts them")
-        classes: str | None = setting(
-            None, "classes to keep, in order, with commas; others become background"
-        )
-        test_share: float = setting(0.2, "share of images for the test, by a hash of the id")
-        overlap: Literal["smaller", "order"] = setting(
-            "smaller", "on top: the smaller object, or the later one"
-        )
-        link: bool = setting(False, "link images instead of copying them")
+    source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
+    if not source.exists():
+        raise TissError(f"{source}: no such file or folder")
+    images = Path(options.images).expanduser() if options.images else None
+    chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
+    found = tools.CONVERTERS[options.kind](source, images)
+    how = tools.Options(options.test_share, options.overlap, options.link, chosen)
+    done = tools.write_folder(found, out, how)
+    print(f"{out}: {done.train} training and {done.test} test images, {len(done.classes)} classes\n")
+    rows = [
+        [one.name, str(one.images), "" if one.objects is None else str(one.objects), f"{100 * one.share:.2f}"]
+        for one in tools.summarise(found, done)
+    ]
+    print(format_table(["class", "images", "objects", "% of pixels"], rows), end="\n\n")
+    groups = [group for group in tools.find_lookalikes(found.classes) if set(group) & set(done.classes)]
+    for group in groups:
+        names = ", ".join(map(repr, group[:-1])) + f" and {group[-1]!r}"
+        print(f"look: {names} differ only in upper and lower case, spaces or hyphens")
+    if groups:
+        print("  If they are one class, give them one name in the labels and convert again.")
+    missing = tools.find_unlabelled(found)
+    if missing:
+        named = ", ".join(map(str, missing[:3])) + (", …" if len(missing) > 3 else "")
+        print(f"left out: {len(missing)} without labels: {named}")
+        print(f"  {REMEDIES[options.kind]}")
+    for what, count in sorted(found.left_out.items()):
+        print(f"left out: {count} {what}")
+    print(f"check it with: tiss data verify folder --root {out}")
+    return 0
 
-    REMEDIES = {  # noqa: RUF012
-        "coco": "To keep them, list them in the file's images; one without annotations is background.",
-        "cvat": "To keep them, give them masks in SegmentationClass; an all-black one is background.",
-        "labelme": "To keep them, label them; one with nothing on it takes an outline named background.",
-        "supervisely": "To keep them, give them files in ann; one without objects is background.",
-    }
 
-    @staticmethod
-    def run(options: Options) -> int:
-        from tiss.cli.tables import format_table
-        from tiss.data import convert
+@dataclass(frozen=True)
+class VerifyOptions:
+    data: str = setting(REQUIRED, "voc, ade20k, cityscapes, folder, …", positional=True, sets="data.name")
+    root: str | None = setting(None, "folder that holds the data set", sets="data.root")
+    task: tuple[str, ...] | None = setting(None, "tasks to list, with commas (None: all published)")
+    lists: str | None = setting(None, "folder of published lists, TASK-SETUP/train-K.txt or .npy")
+    quick: bool = setting(False, "do not decode images, only check headers and ends")
+    table: Form = setting("text", "form of the table")
 
-        source, out = Path(options.source).expanduser(), Path(options.out).expanduser()
-        if not source.exists():
-            raise TissError(f"{source}: no such file or folder")
-        images = Path(options.images).expanduser() if options.images else None
-        chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
-        found = convert.CONVERTERS[options.kind](source, images)
-        how = convert.Options(options.test_share, options.overlap, options.link, chosen)
-        written = convert.write_folder(found, out, how)
-        print(
-            f"{out}: {written.train} training and {written.test} test images, {len(written.classes)} classes\n"
-        )
-        rows = [
-            [
-                one.name,
-                str(one.images),
-                "" if one.objects is None else str(one.objects),
-                f"{100 * one.share:.2f}",
-            ]
-            for one in convert.summarise(found, written)
-        ]
-        print(format_table(["class", "images", "objects", "% of pixels"], rows), end="\n\n")
-        groups = [g for g in convert.find_lookalikes(found.classes) if set(g) & set(written.classes)]
-        for group in groups:
-            names = ", ".join(map(repr, group[:-1])) + f" and {group[-1]!r}"
-            print(f"look: {names} differ only in upper and lower case, spaces or hyphens")
-        if groups:
-            print("  If they are one class, give them one name in the labels and convert again.")
-        missing = convert.find_unlabelled(found)
-        if missing:
-            named = ", ".join(map(str, missing[:3])) + (", …" if len(missing) > 3 else "")
-            plural = "s" if len(missing) > 1 else ""
-            print(
-                f"left out: {len(missing)} image{plural} without labels: {named}\n  {Convert.REMEDIES[options.kind]}"
-            )
-        for what, count in sorted(found.left_out.items()):
-            print(f"left out: {count} {what}")
-        print(f"check it with: tiss data verify folder --root {out}")
+
+def verify(options: VerifyOptions) -> int:
+    """Reads every image and mask and lists all faults at once; then makes each step's list of images from the masks and
+    compares it with the published count and SHA-256. The output can go into an appendix as it is. The exit code is 1 if
+    anything is wrong.
+
+    Examples:
+      tiss data verify voc --root VOCdevkit
+      tiss data verify voc --root VOCdevkit --task 15-1,19-1 --table latex
+    """
+    from tiss.data.base import SPLITS
+    from tiss.data.checks import check_split, open_for_checking, shared_images
+    from tiss.data.folder import Folder
+
+    dataset, faults = open_for_checking(options.data, options.root)
+    whole = not isinstance(dataset, Folder) or dataset.has_test()
+    reports = [check_split(dataset, split, not options.quick) for split in (SPLITS if whole else SPLITS[:1])]
+    _print_files(dataset, reports, options.quick)
+    faults += [fault for report in reports for fault in report.faults]
+    if faults:
+        print("\n".join(f"fault: {fault}" for fault in faults))
+        print(f"\nfaults: {len(faults)}; correct them and verify again: lists need whole data")
+        return 1
+    if not whole:
+        print("test      no images/test: tiss train and extend hold some images out; tiss run needs one")
         return 0
+    for warning in shared_images(dataset):
+        print(f"warning: {warning}")
+    return _verify_lists(dataset, options)
 
 
-COMMANDS = {"download": Download, "verify": verify, "stats": Stats, "convert": Convert}
+def _print_files(dataset: "Dataset", reports: "list[SplitReport]", quick: bool) -> None:
+    background = "0 = background" if dataset.has_background else "no background"
+    how = "every mask decoded, images by header and end" if quick else "every image and mask decoded"
+    print(f"data set  {_place(dataset)}, read by tiss {__version__}")
+    print(f"classes   {len(dataset.classes)} ({background}, 255 = ignore); {how}")
+    for report in reports:
+        small, large = ("×".join(map(str, size)) for size in (report.smallest, report.largest))
+        values = sorted(set(report.pixels) - {255})
+        span = f"{values[0]} to {values[-1]}" if values else "none"
+        void = 100 * report.pixels.get(255, 0) / max(1, sum(report.pixels.values()))
+        print(
+            f"{report.split:<9} {report.images} images, {small} to {large} pixels, labels {span}, "
+            f"{void:.2f} % ignored, faults: {len(report.faults) or 'none'}"
+        )
+
+
+def _verify_lists(dataset: "Dataset", options: VerifyOptions) -> int:
+    from tiss.data.base import SPLITS
+    from tiss.data.checks import pixel_counts
+    from tiss.report.render import format_table
+    from tiss.scenarios import PARTITIONED, load_scenario
+    from tiss.scenarios.published import compare_lists, compare_task, find_lists, published_tasks
+
+    asked = [(task, setup) for task in options.task or () for setup in SETUPS]
+    asked = asked or published_tasks(dataset.name)
+    if not asked and not dataset.default_task:
+        raise TissError(f"{dataset.name} has no task of its own; name one, such as 2-1", setting="task")
+    pixels = pixel_counts(dataset, "train")
+    differences = compare_lists(dataset.name, {split: dataset.ids(split) for split in SPLITS})
+    rows: list[Comparison] = []
+    for task, setup in asked or [(dataset.default_task, setup) for setup in SETUPS]:
+        folder = find_lists(Path(options.lists), task, setup) if options.lists else None
+        use = folder if dataset.name in PARTITIONED and setup == "disjoint" else None
+        try:
+            scenario = load_scenario(dataset=dataset, task=task, setup=setup, lists=use)
+        except TissError as error:
+            if asked:
+                raise
+            # nobody asked for it: no fault of the data
+            print(f"not possible: {task} {setup}: {error.message}")
+            continue
+        rows += compare_task(pixels, scenario, folder, use is not None)
+    heads = ("task", "setup", "step", "images", "published", "SHA-256 of the sorted ids", "")
+    print(f"\n{format_table(heads, map(_row, rows), options.table)}")
+    for row in rows:
+        differences += [f"{row.task} {row.setup} step {row.step}: {line}" for line in row.explanation]
+    for line in differences:
+        print(f"difference: {line}")
+    print(_summary(rows))
+    if not all(row.comparable for row in rows):
+        print(
+            f"{dataset.name}'s published partition cannot be made again (its seed was lost): these rows are "
+            "the package's own. With the published lists, --lists DIR (DIR/TASK/train-K.npy) compares them."
+        )
+    return 1 if differences or any(row.same is False for row in rows) else 0
+
+
+def _row(row: "Comparison") -> tuple[str, ...]:
+    published = "–" if row.published_images is None else str(row.published_images)
+    verdict = {True: "same" if row.published_sha256 else "same count", False: "DIFFERS", None: ""}[row.same]
+    verdict = verdict if row.comparable else "own partition"
+    return (row.task, row.setup, str(row.step), str(row.images), published, row.sha256[:16], verdict)
+
+
+def _summary(rows: "list[Comparison]") -> str:
+    parts = []
+    for hashed, words in ((True, "published lists confirmed by SHA-256"), (False, "by their count")):
+        same = [row.same for row in rows if row.same is not None and bool(row.published_sha256) == hashed]
+        parts += [f"{sum(same)} of {len(same)} {words}"] if same else []
+    return f"{', '.join(parts)}." if parts else "Nothing is published of these lists."
+
+
+COMMANDS: dict[str, Callable[[Any], int]] = {one.__name__: one for one in (download, verify, stats, convert)}
 
 
 def main(words: list[str]) -> int:

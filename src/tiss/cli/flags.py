@@ -1,21 +1,19 @@
 """Flags from dataclasses: `--train.lr 0.1` is the field `lr` of the section `train`, and nothing else.
 
-A command is a module with a docstring (its help; what follows "Examples:" is printed last), a dataclass `Options`
-and a function `run(options) -> int`.
+A command is a function `run(options: Options) -> int`. `Options` is a dataclass, and the help is the docstring of the
+function; what follows "Examples:" is printed last.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import inspect
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiss.config import describe_type, from_mapping, warn_renamed
+from tiss.config import TRUTHS, describe_type, from_mapping, warn_renamed
 from tiss.errors import TissError, suggest
 
 
@@ -47,34 +45,35 @@ class Flag:
 
 def flags_of(cls: type, prefix: str = "") -> Iterator[Flag]:
     """Every flag that the dataclass `cls` gives; a section with a `name` is itself a flag."""
-    hints = typing.get_type_hints(cls)
+    hints, dot = typing.get_type_hints(cls), f"{prefix}." if prefix else ""
     for field in dataclasses.fields(cls):
-        path = f"{prefix}.{field.name}" if prefix else field.name
-        hint, about = hints[field.name], field.metadata
+        path, hint = dot + field.name, hints[field.name]
         if dataclasses.is_dataclass(hint):
-            inner = list(flags_of(typing.cast(type, hint), path))
-            named = [flag for flag in inner if flag.path == f"{path}.name"]
-            yield from (dataclasses.replace(flag, path=path, sets=(flag.path,)) for flag in named)
-            yield from (flag for flag in inner if flag not in named)
+            for flag in flags_of(typing.cast(type, hint), path):  # a name is the first field
+                named = flag.path == f"{path}.name"
+                yield dataclasses.replace(flag, path=path, sets=(flag.path,)) if named else flag
         else:
-            aliases = tuple(f"{prefix}.{name}" if prefix else name for name in about.get("aliases", ()))
-            positional = about.get("positional", False)
-            yield Flag(
-                path, hint, field.default, about.get("help", ""), about.get("sets", ()), aliases, positional
-            )
+            given: dict[str, Any] = dict(field.metadata)
+            given["aliases"] = tuple(dot + name for name in given.get("aliases", ()))
+            yield Flag(path, hint, field.default, **given)
 
 
-def execute(command: str, module: Any, words: list[str]) -> int:
+@dataclass(frozen=True)
+class NoOptions:
+    """Of a command that takes none."""
+
+
+def execute(command: str, run: Callable[[Any], int], words: Sequence[str]) -> int:
     """Runs a command on the words after its name."""
+    options = typing.get_type_hints(run)["options"]
     # what must be given first: dataclasses that share options inherit them
-    flags = sorted(flags_of(module.Options), key=lambda flag: (not flag.positional, not flag.required))
+    flags = sorted(flags_of(options), key=lambda flag: (not flag.positional, not flag.required))
     if wants_help(words):
-        print(help_text(command, module.__doc__, flags))
+        print(help_text(command, str(run.__doc__), flags))
         return 0
-    options = from_mapping(module.Options, parse_flags(command, words, flags))
+    values = parse_flags(command, words, flags)
     with settings_as_flags(flags):
-        code: int = module.run(options)
-    return code
+        return run(from_mapping(options, values))
 
 
 def wants_help(words: Sequence[str]) -> bool:
@@ -125,9 +124,6 @@ def parse_flags(command: str, words: Sequence[str], flags: Sequence[Flag]) -> di
     return values
 
 
-TRUTHS = ("true", "false", "yes", "no", "on", "off")
-
-
 def _take_positional(command: str, rest: list[str], flags: Sequence[Flag], values: dict[str, Any]) -> None:
     usage = f"usage: {usage_of(command, flags)}"
     for flag in flags:
@@ -145,14 +141,11 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
     *sections, last = path.split(".")
     for section in sections:
         inner = values.get(section)
-        if not isinstance(inner, dict):
-            inner = {} if inner is None else {"name": inner}
-            values[section] = inner
-        values = inner
+        values[section] = inner if isinstance(inner, dict) else {} if inner is None else {"name": inner}
+        values = values[section]
     if isinstance(values.get(last), dict) and not isinstance(value, dict):
-        values[last]["name"] = value
-    else:
-        values[last] = value
+        values, last = values[last], "name"
+    values[last] = value
 
 
 def read_yaml(path: str | Path, given: str = "--config") -> dict[str, Any]:
@@ -189,27 +182,13 @@ def help_text(command: str, about: str, flags: Sequence[Flag]) -> str:
 
 
 def _help_line(flag: Flag) -> str:
+    kind = describe_type(flag.hint)
+    choices = f" ({kind})" if "one of" in kind else ""
     silent = any(flag.default is one for one in (None, False, dataclasses.MISSING))
-    default = "" if silent else f" [{_show(flag.default)}]"
-    choices = f" ({describe_type(flag.hint)})" if "one of" in describe_type(flag.hint) else ""
-    return f"  {flag.shown:<28} {flag.help}{choices}{default}"
+    return f"  {flag.shown:<28} {flag.help}{choices}" + ("" if silent else f" [{_show(flag.default)}]")
 
 
 def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on the terminal; a heading that starts with ">" aligns its column to the right."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for index, heading in enumerate(headings):
-        justify: Any = "right" if heading.startswith(">") else "left"
-        table.add_column(heading.removeprefix(">"), justify=justify, no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

@@ -1,7 +1,5 @@
 """The command line: finds the command, runs it, prints a TissError as one line and returns exit code 2."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -11,41 +9,42 @@ from importlib import import_module
 from tiss import __version__
 from tiss.errors import TissError, suggest
 
-# command → (module, what it is for)
+# command → (function in tiss.cli, what it is for); a `main` parses its own words
 COMMANDS = {
-    "demo": ("tiss.cli.demo", "what forgetting is and what prevents it: five minutes, no data needed"),
-    "run": ("tiss.cli.run", "one experiment: a data set, a task, a method"),
-    "eval": ("tiss.cli.eval", "test a saved step again"),
-    "report": ("tiss.cli.report", "tables and a page from finished runs"),
-    "figure": ("tiss.cli.figure", "curves, maps, predictions and similarities as SVG and PNG"),
-    "grid": ("tiss.cli.grid", "a table of runs with shared first steps, on any number of workers"),
-    "bench": ("tiss.cli.bench", "speed and memory of this machine"),
-    "bench data": ("tiss.cli.bench_data", "speed of the data loaders"),
-    "train": ("tiss.cli.train", "a first model from your own labelled images"),
-    "extend": ("tiss.cli.extend", "teach a model new classes from a few of your images"),
-    "predict": ("tiss.cli.predict", "segment images, folders, videos"),
-    "compare": ("tiss.cli.compare", "two models side by side on your images"),
-    "export": ("tiss.cli.export", "a model as ONNX or torch.export, checked against the original"),
-    "push": ("tiss.cli.push", "upload a model folder to a hub"),
-    "app": ("tiss.cli.app", "a web page: drop an image, slide through the steps"),
-    "methods": ("tiss.cli.methods", "list the methods and the encoders they work with"),
-    "encoders": ("tiss.cli.encoders", "list the encoders"),
-    "data": ("tiss.cli.data", "download, verify, describe and convert data sets"),
+    "demo": ("grid:demo", "what forgetting is and what prevents it: five minutes, no data needed"),
+    "run": ("run:main", "one experiment: a data set, a task, a method"),
+    "eval": ("run:evaluate", "test a saved step again"),
+    "report": ("report:report", "tables and a page from finished runs"),
+    "figure": ("report:figure", "curves, maps, predictions and similarities as SVG and PNG"),
+    "grid": ("grid:grid", "a table of runs with shared first steps, on any number of workers"),
+    "bench": ("bench:bench", "speed and memory of this machine"),
+    "bench data": ("bench:loaders", "speed of the data loaders"),
+    "train": ("models:train", "a first model from your own labelled images"),
+    "extend": ("models:extend", "teach a model new classes from a few of your images"),
+    "predict": ("models:predict", "segment images, folders, videos"),
+    "compare": ("models:compare", "two models side by side on your images"),
+    "export": ("models:export", "a model as ONNX or torch.export, checked against the original"),
+    "push": ("models:push", "upload a model folder to a hub"),
+    "app": ("models:app", "a web page: drop an image, slide through the steps"),
+    "methods": ("models:methods", "list the methods and the encoders they work with"),
+    "encoders": ("models:encoders", "list the encoders"),
+    "data": ("data:main", "download, verify, describe and convert data sets"),
 }
 
-RESUMED = {
-    "demo": " with --resume",
-    "run": " with --resume",
-    "train": " with --resume",
-    "extend": " with --resume",
-    "grid": "",
-    "predict": "",
-}  # commands that can be stopped
+# how a command that was stopped resumes
+RESUMED = dict.fromkeys(("demo", "run", "train", "extend"), " with --resume") | {"grid": "", "predict": ""}
 
 ABOUT = """tiss: incremental semantic segmentation.
 
 A segmentation model learns new classes step by step, from images in which only the new classes are labelled,
 without the old data, and does not forget the old classes."""
+
+
+START = (
+    "start here:",
+    "  tiss demo",
+    "  tiss run --data voc --data.root VOCdevkit --task 15-1 --method tiss",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,23 +93,18 @@ def dispatch(words: list[str]) -> int:
     command, rest = " ".join(words[:length]), words[length:]
     if command not in COMMANDS:
         raise TissError(suggest(command, COMMANDS, "command"))
-    module = import_module(COMMANDS[command][0])
-    if hasattr(module, "main"):  # a command whose flags depend on what it is given
-        code: int = module.main(rest)
+    module, _, name = COMMANDS[command][0].partition(":")
+    function = getattr(import_module(f"tiss.cli.{module}"), name)
+    if name == "main":
+        code: int = function(rest)
         return code
     from tiss.cli.flags import execute
 
-    return execute(command, module, rest)
+    return execute(command, function, rest)
 
 
 def overview() -> str:
     """What `tiss --help` prints."""
     lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help explains the command", ""]
     lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
-    lines += [
-        "",
-        "start here:",
-        "  tiss demo",
-        "  tiss run --data voc --data.root VOCdevkit --task 15-1 --method tiss",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *START])

@@ -1,35 +1,14 @@
-"""One experiment: a data set is split into steps, a method learns them one after another, every step is tested.
-Without options it runs the built-in data set `shapes` with TISS. Every option can also be in a YAML file, where a dot
-is a level. Options without a default follow from the recipe, the data set or the encoder: --print_config shows them.
-The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can break pretrained weights
-(it did with DINOv2's). With such weights use --train.recipe tuned. With --method NAME, this help shows the method's
-settings as well. The same command with --resume resumes a run that was stopped at any moment.
+"""`tiss run` and `tiss eval`."""
 
-Examples:
-  tiss run --method mib --task 4-2
-  tiss run --data voc --data.root VOCdevkit --task 15-1 --method recall --model.pretrained default --train.recipe tuned
-  tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
-  torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
-"""
-
-from __future__ import annotations
-
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from tiss.cli.flags import (
-    Flag,
-    flags_of,
-    help_text,
-    parse_flags,
-    read_yaml,
-    set_path,
-    settings_as_flags,
-    wants_help,
-)
-from tiss.config import RunConfig, from_mapping, merge, setting
+from tiss.cli import flags as cli
+from tiss.cli.flags import Flag, flags_of, read_yaml
+from tiss.config import REQUIRED, RunConfig, from_mapping, merge, setting
 from tiss.errors import TissError
 
 
@@ -49,38 +28,47 @@ class Options:
 
 
 def main(words: list[str]) -> int:
-    """Runs the command."""
+    """One experiment: a data set is split into steps, a method learns them one after another, every step is tested.
+    Without options it runs the built-in data set `shapes` with TISS. Every option can also be in a YAML file, where a
+    dot is a level. Options without a default follow from the recipe, the data set or the encoder: --print_config shows
+    them. The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can break pretrained
+    weights (it did with DINOv2's). With such weights use --train.recipe tuned. With --method NAME, this help shows the
+    method's settings as well. The same command with --resume resumes a run that was stopped at any moment.
+
+    Examples:
+      tiss run --method mib --task 4-2
+      tiss run --data voc --data.root VOCdevkit --task 15-1 --model.pretrained default --train.recipe tuned
+      tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
+      torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
+    """
     method = method_name(words)
     own = list(flags_of(Options))
     flags = [*own, *run_flags(method)]
-    if wants_help(words):
-        print(help_text("run", __doc__, flags))
+    if cli.wants_help(words):
+        print(cli.help_text("run", str(main.__doc__), flags))
         return 0
-    with settings_as_flags(flags):
-        values = parse_flags("run", words, flags)
-        options = from_mapping(
-            Options, {flag.path: values.pop(flag.path) for flag in own if flag.path in values}
-        )
+    with cli.settings_as_flags(flags):
+        values = cli.parse_flags("run", words, flags)
+        given = {flag.path: values.pop(flag.path) for flag in own if flag.path in values}
+        options = from_mapping(Options, given)
         if options.allow_pickle:
-            set_path(values, "model.allow_pickle", True)
+            cli.set_path(values, "model.allow_pickle", True)
         return run(options, config_from(values, options.config))
 
 
 def run(options: Options, config: RunConfig) -> int:
     from tiss.engine.run import open_run
     from tiss.engine.run_folder import dump_config
+    from tiss.report.render import print_results
 
     found = open_run(config)
     if options.print_config:
         print(dump_config(found.config), end="")
         return 0
     results = found.execute(resume=options.resume, steps=options.steps)
-    if os.environ.get("RANK", "0") != "0":
-        return 0  # one of several processes: the first one prints
-    from tiss.report.render import print_results
-
-    print_results([results])
-    print(f"run folder: {found.folder}")
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first one prints
+        print_results([results])
+        print(f"run folder: {found.folder}")
     return 0
 
 
@@ -94,13 +82,12 @@ def config_from(values: dict[str, Any], path: str | None) -> RunConfig:
 
 def run_flags(method: str | None) -> list[Flag]:
     """All flags of a run; those of `method` follow --method."""
-    flags = []
-    for flag in flags_of(RunConfig):
-        flags.append(flag)
-        if flag.path == "method" and method is not None:
-            from tiss.methods.base import METHODS
+    flags = list(flags_of(RunConfig))
+    if method is not None:
+        from tiss.methods.base import METHODS
 
-            flags += flags_of(METHODS.get(method).Settings, "method")
+        place = [flag.path for flag in flags].index("method") + 1
+        flags[place:place] = flags_of(METHODS.get(method).Settings, "method")
     return flags
 
 
@@ -110,14 +97,57 @@ def method_name(words: Sequence[str]) -> str | None:
     if found is None and path is not None:
         method = read_yaml(path).get("method")
         found = method.get("name") if isinstance(method, dict) else method
-    return str(found) if found else None if wants_help(words) else str(RunConfig().method)
+    return str(found) if found else None if cli.wants_help(words) else str(RunConfig().method)
 
 
 def _value_of(words: Sequence[str], name: str) -> str | None:
     value = None
     for word, following in zip(words, [*words[1:], None], strict=True):
-        if word.startswith(f"--{name}="):
-            value = word.partition("=")[2]
-        elif word == f"--{name}":
-            value = following
+        if word.partition("=")[0] == f"--{name}":
+            value = word.partition("=")[2] if "=" in word else following
     return value
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    run: str = setting(REQUIRED, "run folder", positional=True)
+    step: int = setting(-1, "the step whose model is tested; negative counts from the last finished one")
+    mode: Literal["crop", "slide"] | None = setting(None, "crop or slide (None: as in the run)")
+    root: str | None = setting(None, "where the data are now, if they have moved", sets="data.root")
+    json: bool = setting(False, "print the scores as JSON")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+
+
+def evaluate(options: EvalOptions) -> int:
+    """Tests the model of a finished step of a run again, with the run's own settings, and compares with what the run
+    wrote: the same figures to the last digit on the same machine. --mode slide tests whole images instead.
+
+    Examples:
+      tiss eval runs/shapes-4-2-overlapped-tiss-seed0
+      tiss eval runs/voc-15-1-overlapped-mib-seed0 --step 2 --mode slide --root VOCdevkit
+    """
+    import torch
+
+    from tiss.engine.run import load_run
+    from tiss.engine.session import Learner
+    from tiss.evaluation.scores import scores_from_confusion
+
+    run = load_run(options.run, options.root)
+    model = run.model(options.step)
+    step = options.step % run.steps_done
+    config = replace(run.config, train=replace(run.config.train, device=options.device))
+    evaluation = replace(config.eval, mode=options.mode or config.eval.mode)
+    learner = Learner(config=config, model=model)
+    matrix = learner.confusion(run.scenario[step].test, evaluation)
+    if not learner.world.is_main:
+        return 0
+    scenario = run.scenario
+    groups = scenario.groups if len(scenario) == 1 else scenario.groups[: step + 1]
+    classes, background = scenario.classes[: len(model.classes)], scenario.dataset.has_background
+    scores = scores_from_confusion(matrix, classes, groups, has_background=background)
+    print(json.dumps(scores.to_json(), indent=2) if options.json else scores)
+    if evaluation != run.config.eval:
+        return 0
+    same = torch.equal(matrix.cpu(), run.files.step(step).confusion())
+    print(f"{'the same' if same else 'not the same'} as when it was trained, pixel by pixel")
+    return 0 if same else 1

@@ -9,8 +9,6 @@ pixel arithmetic is separate float32 operations in a fixed order, so on a CPU a 
 batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,11 +21,11 @@ from torch import Tensor
 from tiss.data.base import IGNORE, Sample
 from tiss.randomness import stream
 
-FILL = (
-    124,
-    116,
-    104,
-)  # outside an image: ImageNet's mean colour, near zero for every encoder's normalisation
+Size = tuple[int, int]  # height and width
+Place = tuple[int, Size]  # where an image starts in a buffer of packed pixels, and its size
+
+# outside an image: ImageNet's mean colour, near zero for every encoder's normalisation
+FILL = (124, 116, 104)
 PIXELS_AT_ONCE = 1 << 16  # on a CPU: what keeps the temporaries in its cache
 GPU_PIXELS_AT_ONCE = 1 << 23  # a usual batch whole; temporaries stay under a gigabyte
 LUMA = np.array([0.299, 0.587, 0.114])
@@ -44,13 +42,11 @@ def one_thread() -> Iterator[None]:
     busy machine twenty times as much, since every operation then waits for the slowest core.
     """
     threads = torch.get_num_threads()
-    if threads > 1:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        if threads > 1:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)
@@ -124,16 +120,16 @@ def pack(sample: Sample) -> Tensor:
 
 def crop_batch(
     buffer: Tensor,
-    places: Sequence[tuple[int, tuple[int, int]]],
+    places: Sequence[Place],
     augmentations: Sequence[Augmentation],
-    crop: tuple[int, int],
+    crop: Size,
     table: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cuts one window from each of N images in `buffer`, on the buffer's device and without waiting for it.
 
     Args:
         buffer: packed pixels, flat (see `pack`).
-        places: where each image starts, and its height and width.
+        places: where each image is.
         augmentations: one for each image.
         crop: height and width of the windows.
         table: uint8[256] on the buffer's device, label value → channel; the outside is 255 in any case.
@@ -145,71 +141,41 @@ def crop_batch(
     images = torch.empty(len(places), 3, *crop, dtype=torch.uint8, device=device)
     labels = torch.empty(len(places), *crop, dtype=torch.uint8, device=device)
     with one_thread() if device.type == "cpu" else nullcontext():
-        windows = _Windows(buffer, places, augmentations, crop)
+        numbers = _parameters(places, augmentations, crop)
+        if device.type == "cuda":
+            numbers = numbers.pin_memory().to(device, non_blocking=True)
+        rows, columns = _Axis(numbers[:, 0:5], crop[0]), _Axis(numbers[:, 5:10], crop[1])
+        stride, starts = numbers[:, 8:9].long(), numbers[:, 10:11].long()  # N × 1: width and first pixel
+        low, high, near = (starts + at * stride for at in (rows.low, rows.high, rows.near))
+        shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=device).view(1, 3, 1, 1)
+        matrices = numbers[:, 11:23].float() if any(one.colour for one in augmentations) else None
+
+        def pixels(row_starts: Tensor, across: Tensor) -> Tensor:
+            index = row_starts[:, :, None] + across[:, None, :]  # n × r × w
+            return buffer.index_select(0, index.flatten()).view(index.shape)
+
+        def line(row_starts: Tensor, n: slice) -> Tensor:
+            left, right = (
+                ((pixels(row_starts, at[n])[:, None] >> shifts) & 255).float()
+                for at in (columns.low, columns.high)
+            )
+            return _mix(left, right, columns.weight[n, None, None, :])
+
         for n, r in _pieces(len(places), crop, device):
-            images[n, :, r] = windows.image(n, r)
-            label = windows.label(n, r)
+            value = _mix(line(low[n, r], n), line(high[n, r], n), rows.weight[n, None, r, None])
+            if matrices is not None:
+                value = _distort(value, matrices[n])
+            images[n, :, r] = value.add_(0.5).to(torch.uint8)
+            label = pixels(near[n, r], columns.near[n]) >> 24 & 255
             labels[n, r] = (
                 label if table is None else table.index_select(0, label.flatten()).view(label.shape)
             )
         if any(_reaches_out(one, crop) for one in augmentations):
-            outside = windows.outside()
+            outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])  # N × h × w
             labels.masked_fill_(outside, IGNORE)
             for channel, fill in enumerate(FILL):
                 images[:, channel].masked_fill_(outside, fill)
     return images, labels
-
-
-class _Windows:
-    """Source coordinates of N windows. `n` and `r` are slices of the windows and of their rows."""
-
-    def __init__(
-        self,
-        buffer: Tensor,
-        places: Sequence[tuple[int, tuple[int, int]]],
-        augmentations: Sequence[Augmentation],
-        crop: tuple[int, int],
-    ) -> None:
-        numbers = _parameters(places, augmentations, crop)
-        if buffer.device.type == "cuda":
-            numbers = numbers.pin_memory().to(buffer.device, non_blocking=True)
-        starts = numbers[:, 10:11].long()  # N × 1: each image's first pixel
-        stride = numbers[:, 8:9].long()  # N × 1: its width
-        self.buffer = buffer
-        self.rows = _Axis(numbers[:, 0:5], crop[0])
-        self.columns = _Axis(numbers[:, 5:10], crop[1])
-        self.low, self.high, self.near = (
-            starts + at * stride for at in (self.rows.low, self.rows.high, self.rows.near)
-        )
-        self.shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=buffer.device).view(1, 3, 1, 1)
-        self.matrices = None
-        if any(one.colour is not None for one in augmentations):
-            self.matrices = numbers[:, 11:23].float()
-
-    def image(self, n: slice, r: slice) -> Tensor:
-        """Colours, bilinear, uint8 n × 3 × r × w."""
-        left, right, across = self.columns.low[n], self.columns.high[n], self.columns.weight[n, None, None, :]
-        above = _mix(self._colours(self.low[n, r], left), self._colours(self.low[n, r], right), across)
-        below = _mix(self._colours(self.high[n, r], left), self._colours(self.high[n, r], right), across)
-        value = _mix(above, below, self.rows.weight[n, None, r, None])
-        if self.matrices is not None:
-            value = _distort(value, self.matrices[n])
-        return value.add_(0.5).to(torch.uint8)
-
-    def label(self, n: slice, r: slice) -> Tensor:
-        """Label values of the nearest pixels, int32 n × r × w."""
-        return self._pixels(self.near[n, r], self.columns.near[n]) >> 24 & 255
-
-    def outside(self) -> Tensor:
-        """Where the windows reach beyond their images, N × h × w."""
-        return ~(self.rows.inside[:, :, None] & self.columns.inside[:, None, :])
-
-    def _colours(self, row_starts: Tensor, columns: Tensor) -> Tensor:
-        return ((self._pixels(row_starts, columns)[:, None] >> self.shifts) & 255).float()
-
-    def _pixels(self, row_starts: Tensor, columns: Tensor) -> Tensor:
-        index = row_starts[:, :, None] + columns[:, None, :]  # n × r × w
-        return self.buffer.index_select(0, index.flatten()).view(index.shape)
 
 
 class _Axis:
@@ -228,11 +194,7 @@ class _Axis:
         self.inside = (place >= 0) & (place < scaled)
 
 
-def _parameters(
-    places: Sequence[tuple[int, tuple[int, int]]],
-    augmentations: Sequence[Augmentation],
-    crop: tuple[int, int],
-) -> Tensor:
+def _parameters(places: Sequence[Place], augmentations: Sequence[Augmentation], crop: Size) -> Tensor:
     """N × 23 float64: for rows and columns first, direction, ratio, size, scaled; the offset; the colours.
 
     float64 holds offsets exactly up to 2**53 pixels, and one small tensor is one transfer.
@@ -250,7 +212,7 @@ def _parameters(
     return torch.from_numpy(np.array(table, np.float64))
 
 
-def _pieces(count: int, crop: tuple[int, int], device: torch.device) -> Iterator[tuple[slice, slice]]:
+def _pieces(count: int, crop: Size, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Slices over samples and rows, of a size that suits the device."""
     height, width = crop
     pixels = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
@@ -278,9 +240,8 @@ def _distort(value: Tensor, matrix: Tensor) -> Tensor:
 def _colour_matrix(brightness: float, contrast: float, saturation: float, hue: float) -> tuple[float, ...]:
     """Four numbers in [0, 1) as one affine map: ±32 levels, contrast and saturation × .5 to 1.5, hue ±18°."""
     angle = math.radians(36 * (hue - 0.5))
-    turn = np.array(
-        [[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]], np.float64
-    )
+    cos, sin = math.cos(angle), math.sin(angle)
+    turn = np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]], np.float64)
     saturate = (0.5 + saturation) * np.eye(3) + (0.5 - saturation) * LUMA[None, :]
     strength = 0.5 + contrast
     matrix = strength * (RGB @ turn @ YIQ @ saturate)
@@ -290,10 +251,9 @@ def _colour_matrix(brightness: float, contrast: float, saturation: float, hue: f
 
 def _place(room: int, number: float) -> int:
     """One of `|room| + 1` corners; negative where the image is smaller than the window."""
-    place = int(number * (abs(room) + 1))
-    return place if room >= 0 else -place
+    return int(math.copysign(int(number * (abs(room) + 1)), room))
 
 
-def _reaches_out(one: Augmentation, crop: tuple[int, int]) -> bool:
-    inside_rows = one.top >= 0 and one.top + crop[0] <= one.height
-    return not (inside_rows and one.left >= 0 and one.left + crop[1] <= one.width)
+def _reaches_out(one: Augmentation, crop: Size) -> bool:
+    spans = ((one.top, crop[0], one.height), (one.left, crop[1], one.width))
+    return any(first < 0 or first + length > size for first, length, size in spans)

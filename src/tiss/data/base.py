@@ -118,9 +118,8 @@ class Batch:
     ids: list[str]
 
     def to(self, device: torch.device | str) -> Batch:
-        return Batch(
-            self.image.to(device, non_blocking=True), self.label.to(device, non_blocking=True), self.ids
-        )
+        image, label = (one.to(device, non_blocking=True) for one in (self.image, self.label))
+        return Batch(image, label, self.ids)
 
 
 def read_checked(dataset: Dataset, split: str, id: str) -> Sample:
@@ -167,15 +166,5 @@ def _described(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
-DATASETS: Registry[type] = Registry(
-    "data set",
-    "datasets",
-    (
-        "tiss.data.shapes",
-        "tiss.data.voc",
-        "tiss.data.ade20k",
-        "tiss.data.cityscapes",
-        "tiss.data.folder",
-        "tiss.data.huggingface",
-    ),
-)
+_MODULES = ("shapes", "benchmarks", "folder", "huggingface")
+DATASETS: Registry[type] = Registry("data set", "datasets", tuple(f"tiss.data.{name}" for name in _MODULES))

@@ -1,14 +1,10 @@
 """Class lists and colour maps: from a user's files, and the published ones that come with the package."""
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,9 +44,9 @@ def read_classes(root: Path) -> ClassList:
     others are the classes; if not, the data has no background and entry 0 is a class. In JSON or YAML, a
     mapping with `classes` may say `background: true`: then 0 is the background and the list starts with 1.
     """
-    path = find_file(root, CLASS_FILES)
-    if path is None:
-        raise TissError(f"{root / CLASS_FILES[0]}: the class list is missing; write one class name per line")
+    path = find_file(root, CLASS_FILES) or root / CLASS_FILES[0]
+    if not path.is_file():
+        raise TissError(f"{path}: the class list is missing; write one class name per line")
     names, background = _parse(path)
     if names and names[0].lower() in BACKGROUND_NAMES:
         names, background = names[1:], True
@@ -69,14 +65,13 @@ def _check_names(names: list[str], path: Path) -> None:
     if len(names) > MOST_CLASSES:
         raise TissError(f"{path}: {len(names)} classes, but masks of 8 bits hold {MOST_CLASSES} at most")
     for name in names:
+        wrong = f"{path}: class {name!r}"
         if names.count(name) > 1:
-            raise TissError(f"{path}: class {name!r} is there twice")
+            raise TissError(f"{wrong} is there twice")
         if name.lower() in BACKGROUND_NAMES:
-            raise TissError(f"{path}: the background must be the first entry, since its mask value is 0")
+            raise TissError(f"{wrong}: the background must be the first entry, since its mask value is 0")
         if any(sign in name for sign in ",/\n"):
-            raise TissError(
-                f"{path}: class {name!r} holds a comma or slash, which tasks use to separate classes"
-            )
+            raise TissError(f"{wrong} holds a comma or slash, which tasks use to separate classes")
 
 
 def _parse(path: Path) -> tuple[list[str], bool]:
@@ -84,24 +79,17 @@ def _parse(path: Path) -> tuple[list[str], bool]:
         lines = [line.strip() for line in read_text(path).splitlines()]
         return [line for line in lines if line and not line.startswith("#")], False
     document = read_json(path) if path.suffix == ".json" else read_yaml(path)
-    background = False
-    if isinstance(document, Mapping):
-        unknown = set(map(str, document)) - {"classes", "background"}
-        if unknown:
-            raise TissError(f"{path}: unknown key {sorted(unknown)[0]!r}; it takes classes and background")
-        background = document.get("background", False)
-        document = document.get("classes")
+    if not isinstance(document, dict):
+        document = {"classes": document}
+    unknown = set(map(str, document)) - {"classes", "background"}
+    if unknown:
+        raise TissError(f"{path}: unknown key {sorted(unknown)[0]!r}; it takes classes and background")
+    names, background = document.get("classes") or [], document.get("background", False)
     if not isinstance(background, bool):
         raise TissError(f"{path}: background takes true or false")
-    return _as_names(document, path), background
-
-
-def _as_names(document: Any, path: Path) -> list[str]:
-    if document is None:
-        return []
-    if not isinstance(document, list) or not all(isinstance(name, str) for name in document):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TissError(f"{path}: expected a list of class names")
-    return [name.strip() for name in document]
+    return [name.strip() for name in names], background
 
 
 def read_colours(path: Path) -> dict[str, Colour]:
@@ -111,14 +99,21 @@ def read_colours(path: Path) -> dict[str, Colour]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         words = line.replace(",", " ").split()
-        name, values = " ".join(words[:-3]), words[-3:]
-        if not name or not all(value.isdecimal() and int(value[:9]) < 256 for value in values):
+        name, colour = " ".join(words[:-3]), parse_colour(words[-3:])
+        if not name or colour is None:
             raise TissError(f"{path}, line {number}: expected 'name r g b' with numbers from 0 to 255")
-        colour = (int(values[0]), int(values[1]), int(values[2]))
         if name in colours or colour in colours.values():
             raise TissError(f"{path}, line {number}: name or colour is there twice")
         colours[name] = colour
     return colours
+
+
+def parse_colour(words: list[str]) -> Colour | None:
+    """Three numbers from 0 to 255; None where it is anything else."""
+    if len(words) != 3 or not all(word.isdecimal() and int(word[:9]) < 256 for word in words):
+        return None
+    red, green, blue = map(int, words)
+    return red, green, blue
 
 
 def shift_labels(values: np.ndarray, where: str, classes: int) -> np.ndarray:
@@ -129,9 +124,8 @@ def shift_labels(values: np.ndarray, where: str, classes: int) -> np.ndarray:
     try:
         check_labels(np.bincount(values.ravel(), minlength=256), where, classes - 1)
     except TissError as error:
-        raise TissError(
-            f"{error}; if 0 is the background, make it the first line of the class list"
-        ) from None
+        remedy = "if 0 is the background, make it the first line of the class list"
+        raise TissError(f"{error}; {remedy}") from None
     return np.where(values == IGNORE, values, values + np.uint8(1))
 
 

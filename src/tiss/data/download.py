@@ -16,13 +16,13 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tiss import __version__
-from tiss.data.voc import AUGMENTED, make_augmented
+from tiss.data.benchmarks import AUGMENTED, make_augmented
 from tiss.errors import TissError
 from tiss.files import inside, make_folder, read_json, write_json
 
@@ -91,9 +91,8 @@ def download_voc(root: Path, archive: Source = VOC2012, sbd: Source | Path = SBD
         return voc
     path = fetch(sbd, root)
     with tempfile.TemporaryDirectory(prefix=".sbd-", dir=root) as temporary:
-        unpack(
-            path, Path(temporary), lambda name: "/cls/" in name or name.endswith(("/train.txt", "/val.txt"))
-        )
+        needed = ("/train.txt", "/val.txt")
+        unpack(path, Path(temporary), lambda name: "/cls/" in name or name.endswith(needed))
         make_augmented(voc, Path(temporary))
     if not keep:
         path.unlink()
@@ -116,10 +115,6 @@ def _fetch_and_unpack(archive: Source, root: Path, wanted: Path, keep: bool) -> 
         raise TissError(f"{archive.file}: no {wanted.relative_to(root)} in it")
     if not keep:
         path.unlink()
-
-
-class _BrokenOffError(Exception):
-    """The transfer ended too early; what came is kept."""
 
 
 def fetch(source: Source, folder: Path, wait: Callable[[float], None] = time.sleep) -> Path:
@@ -146,17 +141,22 @@ def _fetch_from(url: str, part: Path, source: Source, wait: Callable[[float], No
         before = part.stat().st_size if part.exists() else 0
         try:
             return _transfer(url, part, before, source.max_bytes)
-        except (_BrokenOffError, OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             failures = failures + 1 if not part.exists() or part.stat().st_size <= before else 1
             if failures >= _ATTEMPTS:
-                raise TissError(
-                    f"{url}: broke off {failures} times ({error}); the same command resumes"
-                ) from None
+                reason = f"{url}: broke off {failures} times ({error})"
+                raise TissError(f"{reason}; the same command resumes") from None
             wait(min(30.0, 2.0 ** (failures - 1)))
 
 
 def _transfer(url: str, part: Path, start: int, max_bytes: int) -> None:
-    """One request: appends to `part` from byte `start`, or starts again where the server cannot resume."""
+    """One request: appends to `part` from byte `start`, or starts again where the server cannot resume.
+
+    A transfer that ends too early raises a ConnectionError and leaves what came.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
     headers = {"User-Agent": f"tiss/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
@@ -164,43 +164,27 @@ def _transfer(url: str, part: Path, start: int, max_bytes: int) -> None:
         if error.code == 416:  # we have as much as there is, or the file there is another one
             part.unlink(missing_ok=True)
         if error.code == 416 or error.code >= 500:
-            raise _BrokenOffError(f"HTTP {error.code}") from None
-        raise TissError(
-            f"{url}: HTTP {error.code} {error.reason}; give another address", setting="url"
-        ) from None
-    with response:
+            raise ConnectionError(f"HTTP {error.code}") from None
+        reason = f"{url}: HTTP {error.code} {error.reason}"
+        raise TissError(f"{reason}; give another address", setting="url") from None
+    console = Console(stderr=True)
+    columns = (part.stem, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with response, Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         start = start if response.status == 206 else 0
         total = start + int(response.headers.get("Content-Length") or 0)  # 0: not told
         if total > max_bytes:
             raise TissError(f"{url}: {total:,} bytes are more than the {max_bytes:,} expected")
         if total - start > shutil.disk_usage(part.parent).free:
             raise TissError(f"{part.parent}: too little room for {total:,} bytes")
-        done = start
-        with (
-            open(part, "ab" if start else "wb") as file,
-            _progress(part.stem, total or None, start) as advance,
-        ):
+        task = bar.add_task(part.stem, total=total or None, completed=start)
+        with open(part, "ab" if start else "wb") as file:
             while chunk := response.read1(_CHUNK):
-                done += len(chunk)
-                if done > max_bytes:
+                if file.tell() + len(chunk) > max_bytes:
                     raise TissError(f"{url}: more than the {max_bytes:,} bytes expected")
                 file.write(chunk)
-                advance(len(chunk))
-    if done < total:
-        raise _BrokenOffError(f"{done:,} of {total:,} bytes came")
-
-
-@contextmanager
-def _progress(name: str, total: int | None, start: int) -> Iterator[Callable[[int], Any]]:
-    """Gives `advance(bytes)`: a bar on a terminal, silence elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = (name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=total, completed=start)
-        yield lambda count: bar.advance(task, count)
+                bar.advance(task, len(chunk))
+            if file.tell() < total:
+                raise ConnectionError(f"{file.tell():,} of {total:,} bytes came")
 
 
 def _check(path: Path, source: Source) -> None:
@@ -229,9 +213,7 @@ def parse_checksum(text: str) -> str | None:
     algorithm, _, digits = text.lower().partition(":")
     lengths = {"md5": 32, "sha1": 40, "sha256": 64}
     if len(digits) != lengths.get(algorithm) or set(digits) - set("0123456789abcdef"):
-        raise TissError(
-            f"{text}: give md5:…, sha1:… or sha256:… with all digits, or none", setting="checksum"
-        )
+        raise TissError(f"{text}: give md5:…, sha1:… or sha256:… in full, or none", setting="checksum")
     return f"{algorithm}:{digits}"
 
 
@@ -254,17 +236,13 @@ def unpack(
                     continue
                 bytes_left, count = bytes_left - size, count + 1
                 if bytes_left < 0 or count > max_files:
-                    raise TissError(
-                        f"{archive}: more than {max_bytes:,} bytes or {max_files:,} files; not unpacked"
-                    )
+                    raise TissError(f"{archive}: more than {max_bytes:,} bytes or {max_files:,} files")
                 inside(temporary, name)
                 extract(temporary)
         except TissError:
             raise
         except Exception as error:  # the libraries raise much beside errors of their own
-            raise TissError(
-                f"{archive}: broken or unsafe archive ({error}); remove it and get it again"
-            ) from error
+            raise TissError(f"{archive}: broken or unsafe archive ({error}); get it again") from error
         for path in sorted(Path(temporary).iterdir()):
             _merge(path, folder / path.name)
     return count
@@ -276,16 +254,12 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[str], Any]]]:
         with zipfile.ZipFile(archive) as bundle:
             for item in bundle.infolist():
                 if not item.is_dir():
-                    yield item.filename, item.file_size, lambda to, item=item: bundle.extract(item, to)
+                    yield item.filename, item.file_size, partial(bundle.extract, item)
     else:
         with tarfile.open(archive, "r|*") as tar:
             for member in tar:
                 if not member.isdir():
-                    yield (
-                        member.name,
-                        member.size,
-                        lambda to, member=member: tar.extract(member, to, filter="data"),
-                    )
+                    yield member.name, member.size, partial(tar.extract, member, filter="data")
 
 
 def _merge(source: Path, target: Path) -> None:

@@ -1,19 +1,157 @@
-"""Your own data: `images/<split>/`, `masks/<split>/` and a class list."""
+"""Data sets of image and mask files: what they share, and your own, in `images/<split>/` and `masks/<split>/`."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import torch
 
-from tiss.data.base import DATASETS, IGNORE
+from tiss.data.base import DATASETS, IGNORE, SPLITS, Dataset, Entry, Sample, stop_at
 from tiss.data.classes import BACKGROUND_NAMES, MOST_CLASSES, ClassList, read_classes, shift_labels
-from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask
-from tiss.data.index import Pair
-from tiss.data.paired import Listing, PairedDataset
+from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask, read_image
+from tiss.data.index import Pair, cache_file, check_same_size, make_index, scan_pair
 from tiss.errors import TissError
+from tiss.files import read_text
 
 TEST_FOLDERS = ("test", "val", "validation", "valid")
+
+
+@dataclass
+class Listing:
+    """The samples of a split, and all that is wrong with folders and lists (not with files' contents)."""
+
+    pairs: Mapping[str, Pair | int]  # an int stands for a pair that `find` reads
+    problems: list[str] = field(default_factory=list)
+
+
+class PairedDataset(Dataset):
+    """A data set of one image file and one mask file per sample, or of rows that hold their contents.
+
+    A subclass defines `name`, `classes`, `find_pairs`, `needs` with `places` and `remedy`, and `read_label` and
+    `label_kind` where masks are special.
+    """
+
+    needs: tuple[str, ...] = ()  # the folders that it is known by
+    places: tuple[str, ...] = ("",)  # where they may be in the folder that the user named
+    remedy = ""
+
+    def __init__(self, root: str | None) -> None:
+        if not root:
+            raise TissError(f"{self.name} needs the folder that holds it", setting="data.root")
+        folder = Path(root).expanduser()
+        if not folder.is_dir():
+            raise TissError(f"{folder} is not a folder", setting="data.root")
+        roots = [folder / place for place in self.places]
+        found = [place for place in roots if all((place / name).is_dir() for name in self.needs)]
+        if not found:
+            name = next(name for name in self.needs if not (roots[-1] / name).is_dir())
+            missing = Path(self.places[-1], name)
+            raise TissError(f"{folder} has no {missing}; {self.remedy}", setting="data.root")
+        self._root = found[0]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.left_out = {}
+        self._listings: dict[str, Listing] = {}
+        self._entries: dict[str, dict[str, Entry]] = {}
+
+    @classmethod
+    def for_checking(cls, root: str) -> tuple[Self, list[str]]:
+        """The data set and what is wrong with its description; reading files must work all the same."""
+        return cls(root), []
+
+    # What a subclass says
+
+    def find_pairs(self, split: str) -> Listing:
+        """The files of `split` ("train" or "test")."""
+        raise NotImplementedError
+
+    def find(self, split: str, item: Any) -> Pair:
+        """The pair for an item of the listing: most often the item."""
+        return item
+
+    def read_label(self, path: Any) -> np.ndarray:
+        """Label numbers of one mask file, uint8 H × W."""
+        return load_mask(path)
+
+    def label_kind(self, split: str) -> str:
+        """Names the way in which `read_label` reads; a class index made in another way is not reused."""
+        return "indices"
+
+    # What the package asks
+
+    def root_path(self) -> Path | None:
+        return self._root
+
+    def listing(self, split: str) -> Listing:
+        """The samples of `split`, in order of id, with the faults of the lists; val means test."""
+        split = {"val": "test", "validation": "test"}.get(split, split)
+        if split not in SPLITS:
+            raise TissError(f"{self.name} has no split {split!r}: use train or test")
+        if split not in self._listings:
+            found = self.find_pairs(split)
+            self._listings[split] = Listing(dict(sorted(found.pairs.items())), found.problems)
+        return self._listings[split]
+
+    def pairs(self, split: str) -> Mapping[str, Any]:
+        """Files by id, in order of id; a fault of the lists raises."""
+        found = self.listing(split)
+        self._judge(split, found.problems, skip=self.skips_broken and bool(found.pairs))
+        return found.pairs
+
+    def ids(self, split: str) -> list[str]:
+        return list(self.pairs(split))
+
+    def read(self, split: str, id: str) -> Sample:
+        item = self.pairs(split).get(id)
+        if item is None:
+            raise TissError(f"{self.name}: no id {id!r} in its {split} split")
+        pair = self.find(split, item)
+        image = read_image(pair.image)
+        label = self.read_label(pair.mask)
+        check_same_size(pair.mask, label, (image.shape[2], image.shape[1]))
+        return Sample(image, torch.from_numpy(label), id)
+
+    def entries(self, split: str) -> dict[str, Entry]:
+        if split not in self._entries:
+            file = cache_file(f"{self.name}-{split}", str(self._root.resolve()))
+            kind = f"{self.label_kind(split)} {len(self.classes)}"
+            self._entries[split] = make_index(file, kind, self.pairs(split), partial(self.scan, split))
+        return self._entries[split]
+
+    def scan(self, split: str, item: Pair | int, whole: bool = True) -> Entry:
+        try:
+            return scan_pair(self.find(split, item), self.read_label, len(self.classes), whole)
+        except TissError as error:
+            return Entry({}, problem=str(error))
+
+    def classes_present(self, split: str) -> dict[str, frozenset[int]]:
+        """For each id, the label values in its mask, 0 and 255 left out; a faulty pair raises or is left out."""
+        entries = self.entries(split)
+        problems = [entry.problem for entry in entries.values() if entry.problem is not None]
+        self._judge(split, problems, skip=self.skips_broken)
+        return {id: entry.present() for id, entry in entries.items() if entry.problem is None}
+
+    def _judge(self, split: str, problems: list[str], skip: bool) -> None:
+        """Notes the problems where faulty samples are left out, else raises the first."""
+        if skip:
+            known = self.left_out.setdefault(split, [])
+            known += [problem for problem in problems if problem not in known]
+        else:
+            stop_at(problems, f"; `tiss data verify {self.name} --root {self._root}` lists every fault")
+
+
+def missing_folders(*folders: Path) -> list[str]:
+    return [f"{folder}: the folder is missing" for folder in folders if not folder.is_dir()]
+
+
+def read_list(path: Path) -> list[str]:
+    """Ids from a split list, one per line: bare, or as a path to the image, whose stem it then is."""
+    words = [line.split(maxsplit=1)[0] for line in read_text(path).splitlines() if line.strip()]
+    return [Path(word).stem if "/" in word or "." in word else word for word in words]
 
 
 @DATASETS.register("folder")
@@ -26,13 +164,15 @@ class Folder(PairedDataset):
     """
 
     name = "folder"
+    needs = ("images", "masks")
+    remedy = "needed: images/train, masks/train, classes.txt"
 
     def __init__(self, root: str | None) -> None:
         super().__init__(root)
         self._use(read_classes(self._root))
 
     @classmethod
-    def for_checking(cls, root: str) -> tuple[PairedDataset, list[str]]:
+    def for_checking(cls, root: str) -> tuple[Self, list[str]]:
         """As the constructor, but a fault of the class list is returned: files can be checked as well."""
         try:
             return cls(root), []
@@ -47,16 +187,13 @@ class Folder(PairedDataset):
         self.has_background = found.background
         self.default_task = f"{max(1, len(found.names) - 1)}-1"
         self._colours = found.colours
-        self._map = self._colour_map() if found.colours else None
-
-    def find_root(self, folder: Path) -> Path:
-        for name in ("images", "masks"):
-            if not (folder / name).is_dir():
-                raise TissError(
-                    f"{folder} has no {name}; needed: images/train, masks/train, classes.txt",
-                    setting="data.root",
-                )
-        return folder
+        # colour → mask value, before the shift that data without a background needs
+        numbers = {name: value for value, name in enumerate(found.names, int(found.background))}
+        special = dict.fromkeys(BACKGROUND_NAMES, 0) if found.background else {}
+        self._map = {
+            colour: numbers.get(name, special.get(name.lower(), IGNORE))
+            for name, colour in found.colours.items()
+        }
 
     def folder_of(self, split: str) -> str:
         """The folder below images and masks that holds `split`; "" where there are no splits."""
@@ -73,65 +210,44 @@ class Folder(PairedDataset):
     def find_pairs(self, split: str) -> Listing:
         name = self.folder_of(split)
         images, masks = self._root / "images" / name, self._root / "masks" / name
-        for folder in (images, masks):
-            if not folder.is_dir():
-                return Listing({}, [f"{folder}: the folder is missing"])
-        problems: list[str] = []
+        problems = missing_folders(images, masks)
+        if problems:
+            return Listing({}, problems)
         photos = _by_stem(images, problems)
         labels = _by_stem(masks, problems)
-        for stem in sorted(labels.keys() - photos.keys()):
-            problems.append(f"{labels[stem]}: no image of that name in {images}")
-        for stem in sorted(photos.keys() - labels.keys()):
-            problems.append(f"{photos[stem]}: no mask of that name in {masks}")
+        for these, those, what, folder in (
+            (labels, photos, "image", images),
+            (photos, labels, "mask", masks),
+        ):
+            missing = sorted(these.keys() - those.keys())
+            problems += [f"{these[stem]}: no {what} of that name in {folder}" for stem in missing]
         for path in labels.values():
             if path.suffix.lower() in (".jpg", ".jpeg"):
                 problems.append(f"{path}: a JPEG mask has lost its exact labels; export masks as PNG")
-        both = sorted(photos.keys() & labels.keys())
         if not photos:
             problems.append(f"{images}: no images in it ({' '.join(IMAGE_SUFFIXES)})")
+        both = photos.keys() & labels.keys()
         return Listing({stem: Pair(str(photos[stem]), str(labels[stem])) for stem in both}, problems)
 
     def read_label(self, path: str) -> np.ndarray:
-        values = load_mask(path, self._map)
-        if self.has_background:
-            return values
-        return shift_labels(values, path, len(self.classes))
+        values = load_mask(path, self._map or None)
+        return values if self.has_background else shift_labels(values, path, len(self.classes))
 
-    def label_kind(self) -> str:
-        return (
-            f"folder background={self.has_background} map={sorted(self._map.items()) if self._map else None}"
-        )
+    def label_kind(self, split: str) -> str:
+        return f"folder background={self.has_background} map={sorted(self._map.items()) or None}"
 
     def colours(self) -> list[Colour] | None:
         if any(name not in self._colours for name in self.classes):
             return None
-        background = next(
-            (rgb for name, rgb in self._colours.items() if name.lower() in BACKGROUND_NAMES), (0, 0, 0)
-        )
-        return [background, *(self._colours[name] for name in self.classes)]
-
-    def _colour_map(self) -> dict[Colour, int]:
-        """Colour → mask value, before the shift that data without a background needs."""
-        first = 1 if self.has_background else 0
-        numbers = {name: first + place for place, name in enumerate(self.classes)}
-        result = {}
-        for name, colour in self._colours.items():
-            special = 0 if name.lower() in BACKGROUND_NAMES and self.has_background else IGNORE
-            result[colour] = numbers.get(name, special)
-        return result
+        black = [rgb for name, rgb in self._colours.items() if name.lower() in BACKGROUND_NAMES]
+        return [*(black or [(0, 0, 0)])[:1], *(self._colours[name] for name in self.classes)]
 
 
 def _by_stem(folder: Path, problems: list[str]) -> dict[str, Path]:
     """Image files under `folder` by their path without suffix; two files of one stem are a fault."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
-        if not has_image_suffix(path):
-            continue
-        stem = path.relative_to(folder).with_suffix("").as_posix()
-        if stem in found:
-            problems.append(
-                f"{path}: {found[stem].name} has the same name except for the suffix; rename or remove one"
-            )
-        else:
-            found[stem] = path
+    for path in filter(has_image_suffix, sorted(folder.rglob("*"))):
+        first = found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+        if first is not path:
+            problems.append(f"{path}: {first.name} has the same name except for the suffix; remove one")
     return found

@@ -1,15 +1,12 @@
 """A data set of the Hugging Face `datasets` library with an image and an annotation column."""
 
-from __future__ import annotations
-
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from tiss.data.base import DATASETS, IGNORE, Dataset, Entry, Sample, check_labels
+from tiss.data.base import DATASETS, IGNORE
 from tiss.data.classes import (
     BACKGROUND_NAMES,
     CLASS_FILES,
@@ -18,8 +15,9 @@ from tiss.data.classes import (
     read_classes,
     shift_labels,
 )
-from tiss.data.images import Blob, image_size, load_mask, read_image
-from tiss.data.index import cache_file, check_same_size, make_index
+from tiss.data.folder import Listing, PairedDataset
+from tiss.data.images import Blob, load_mask
+from tiss.data.index import Pair
 from tiss.errors import TissError
 from tiss.files import read_json
 
@@ -32,7 +30,7 @@ NAMES = "id2label.json"
 
 
 @DATASETS.register("huggingface")
-class HuggingFace(Dataset):
+class HuggingFace(PairedDataset):
     """A table of images and masks, from disk or from the hub.
 
     `root` is a folder written by `save_to_disk`, a folder of data files, or a name on the hub
@@ -49,79 +47,56 @@ class HuggingFace(Dataset):
         self._source = str(Path(root).expanduser()) if str(root).startswith("~") else str(root)
         if self._source.startswith(("/", ".")) and not Path(self._source).exists():
             raise TissError(f"{self._source} does not exist", setting="data.root")
+        self._root = Path(self._source)
         self._tables = _load(self._source)
-        names, self.has_background, self._ignored = _class_names(self._source)
-        self.classes = tuple(names)
+        self.classes, self.has_background, self._ignored = _class_names(self._source)
         self.default_task = f"{max(1, len(self.classes) - 1)}-1"
-        self._columns: dict[str, tuple[str, str]] = {}
+        self._ready: dict[str, Any] = {}  # with the two columns alone, not decoded
+        self._prepare()
 
     def root_path(self) -> Path | None:
-        return Path(self._source) if Path(self._source).is_dir() else None
+        return self._root if self._root.is_dir() else None
 
-    def ids(self, split: str) -> list[str]:
+    def find_pairs(self, split: str) -> Listing:
         """Row numbers with leading zeros, so that they sort as they come."""
-        return [f"{row:07d}" for row in range(len(self._table(split)))]
+        return Listing({f"{row:07d}": row for row in range(len(self._table(split)))})
 
-    def read(self, split: str, id: str) -> Sample:
-        blob, mask = self._blobs(split, int(id))
-        image = read_image(blob)
-        label = self._label(mask)
-        check_same_size(mask, label, (image.shape[2], image.shape[1]))
-        return Sample(image, torch.from_numpy(label), id)
+    def find(self, split: str, item: int) -> Pair:
+        row, found = self._table(split)[item], []
+        for column in row:  # the image, then the mask
+            name, value = f"{self._source}, {split} row {item}, {column}", row[column]
+            if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
+                raise TissError(f"{name}: empty")
+            found.append(Blob(value.get("bytes") or Path(value["path"]).read_bytes(), name))
+        return Pair(*found)
 
-    def entries(self, split: str) -> dict[str, Entry]:
-        """The class index, kept under the table's own fingerprint."""
-        table = self._table(split)
-        key = f"{table._fingerprint} {self.classes} {self.has_background} {sorted(self._ignored)}"
-        file = cache_file("huggingface", f"{self._source} {split}")
-        rows = {id: int(id) for id in self.ids(split)}
-        return make_index(file, key, rows, partial(self._scan, split=split))
+    def label_kind(self, split: str) -> str:
+        return (
+            f"{self._table(split)._fingerprint} {self.classes} {self.has_background} {sorted(self._ignored)}"
+        )
 
-    def _scan(self, row: int, split: str) -> Entry:
-        try:
-            image, mask = self._blobs(split, row)
-            label = self._label(mask)
-            check_same_size(mask, label, image_size(image))
-            check_labels(np.bincount(label.ravel(), minlength=256), str(mask), len(self.classes))
-        except TissError as error:
-            return Entry({}, problem=str(error))
-        return Entry.of(label)
-
-    def _label(self, mask: Blob) -> np.ndarray:
-        values = load_mask(mask)
+    def read_label(self, path: Blob) -> np.ndarray:
+        values = load_mask(path)
         for value in self._ignored:
             values[values == value] = IGNORE
-        return values if self.has_background else shift_labels(values, str(mask), len(self.classes))
-
-    def _blobs(self, split: str, row: int) -> tuple[Blob, Blob]:
-        table = self._table(split)
-        if not 0 <= row < len(table):
-            raise TissError(f"{self._source}: no row {row} in its {split} split")
-        values = table[row]
-        columns = self._columns[split]
-        where = f"{self._source}, {split} row {row}"
-        image, mask = (_blob(values[column], f"{where}, {column}") for column in columns)
-        return image, mask
+        return values if self.has_background else shift_labels(values, str(path), len(self.classes))
 
     def _table(self, split: str) -> Any:
-        split = "test" if split in TEST_SPLITS else split
         if split not in self._tables:
-            raise TissError(
-                f"{self._source}: no {split} split, only {', '.join(self._tables)}; see train_test_split"
-            )
-        if split not in self._columns:
+            found = ", ".join(self._tables)
+            raise TissError(f"{self._source}: no {split} split, only {found}; see train_test_split")
+        if split not in self._ready:
             from datasets import Image
 
             table = self._tables[split]
-            self._columns[split] = _find_columns(table.features, self._source)
-            for column in self._columns[split]:
+            columns = _find_columns(table.features, self._source)
+            for column in columns:
                 table = table.cast_column(column, Image(decode=False))
-            self._tables[split] = table.select_columns(list(self._columns[split]))
-        return self._tables[split]
+            self._ready[split] = table.select_columns(list(columns))
+        return self._ready[split]
 
 
 def _load(source: str) -> dict[str, Any]:
-    """The tables of train and test."""
     try:
         import datasets
     except ImportError:
@@ -139,14 +114,11 @@ def _load(source: str) -> dict[str, Any]:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TissError(f"{source}: cannot be loaded ({reason})", setting="data.root") from error
     tables = dict(found) if isinstance(found, dict) else {"train": found}
-    test = next((tables[name] for name in TEST_SPLITS if name in tables), None)
-    return {
-        name: table for name, table in (("train", tables.get("train")), ("test", test)) if table is not None
-    }
+    names = {"train": "train", "test": next((name for name in TEST_SPLITS if name in tables), "")}
+    return {split: tables[name] for split, name in names.items() if name in tables}
 
 
 def _find_columns(features: Any, source: str) -> tuple[str, str]:
-    """Names of the image and of the annotation column."""
     images = [name for name, feature in features.items() if type(feature).__name__ == "Image"]
     mask = next((name for name in MASK_COLUMNS if name in images), None)
     image = next((name for name in IMAGE_COLUMNS if name in images), None)
@@ -157,42 +129,29 @@ def _find_columns(features: Any, source: str) -> tuple[str, str]:
     return image, mask
 
 
-def _blob(value: Any, name: str) -> Blob:
-    if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
-        raise TissError(f"{name}: empty")
-    return Blob(value["bytes"] if value.get("bytes") else Path(value["path"]).read_bytes(), name)
-
-
-def _class_names(source: str) -> tuple[list[str], bool, frozenset[int]]:
+def _class_names(source: str) -> tuple[tuple[str, ...], bool, frozenset[int]]:
     """Foreground names, whether mask value 0 is the background, and mask values to ignore."""
     folder = Path(source)
-    if folder.is_dir():
-        if find_file(folder, CLASS_FILES) is not None:
-            listed = read_classes(folder)
-            return list(listed.names), listed.background, frozenset()
-        path = folder / NAMES
-    else:
-        path = _from_hub(source.partition(":")[0])
+    if folder.is_dir() and find_file(folder, CLASS_FILES):
+        listed = read_classes(folder)
+        return listed.names, listed.background, frozenset()
+    path = folder / NAMES
+    if not folder.is_dir():
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        with suppress(HfHubHTTPError, OSError, ValueError):
+            path = Path(hf_hub_download(source.partition(":")[0], NAMES, repo_type="dataset"))
     if not path.is_file():
         raise TissError(f"{source}: class names are missing; put classes.txt or {NAMES} beside the data")
     return names_by_value(read_json(path), str(path))
 
 
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        return Path(hf_hub_download(name, NAMES, repo_type="dataset"))
-    except (HfHubHTTPError, OSError, ValueError):
-        return Path(NAMES + " (not in the repository)")
-
-
-def names_by_value(document: Any, where: str) -> tuple[list[str], bool, frozenset[int]]:
+def names_by_value(document: Any, where: str) -> tuple[tuple[str, ...], bool, frozenset[int]]:
     """As `_class_names`, from mask value → name; values named ignore or void are ignored.
 
     >>> names_by_value({"0": "background", "1": "cat", "2": "void"}, "x")
-    (['cat'], True, frozenset({2}))
+    (('cat',), True, frozenset({2}))
     """
     if not isinstance(document, dict) or not all(str(key).isdecimal() for key in document):
         raise TissError(f'{where}: expected mask values and names, such as {{"0": "background"}}')
@@ -202,5 +161,4 @@ def names_by_value(document: Any, where: str) -> tuple[list[str], bool, frozense
     background = kept.get(0, "").lower() in BACKGROUND_NAMES
     if sorted(kept) != list(range(len(kept))) or len(kept) - background < 1 or len(kept) > IGNORE - 2:
         raise TissError(f"{where}: names must cover the values 0, 1, 2, … without a gap")
-    ordered = [kept[value] for value in sorted(kept)]
-    return (ordered[1:] if background else ordered), background, ignored
+    return tuple(kept[value] for value in range(background, len(kept))), background, ignored

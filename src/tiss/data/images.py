@@ -4,11 +4,8 @@ Images become RGB: EXIF rotation is applied, grey is repeated, transparency is d
 upper eight bits. Masks stay numbers: palette indices as they are, colours only through a colour map.
 """
 
-from __future__ import annotations
-
 import io
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +16,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from tiss.errors import TissError
+from tiss.files import open_regular
 
 Colour = tuple[int, int, int]
-PathLike = str | os.PathLike[str]
 
 
 class Blob(io.BytesIO):
@@ -38,7 +35,7 @@ class Blob(io.BytesIO):
         return repr(self.name)
 
 
-ImageSource = PathLike | Blob
+ImageSource = str | os.PathLike[str] | Blob
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # whatever the name: others start programs
@@ -58,11 +55,6 @@ def has_image_suffix(path: Path) -> bool:
 def read_image(path: ImageSource) -> Tensor:
     """The image in `path` as uint8, 3 × H × W, RGB, turned as its EXIF tag says."""
     return torch.from_numpy(np.array(load_image(path).transpose(2, 0, 1), order="C"))
-
-
-def read_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> Tensor:
-    """The mask in `path` as uint8 label numbers, H × W; see `load_mask` for the rules."""
-    return torch.from_numpy(load_mask(path, colours))
 
 
 def load_image(path: ImageSource) -> np.ndarray:
@@ -88,8 +80,7 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
     """
     with _open(path, "mask") as image:
         if image.mode == "P":
-            indices = np.array(image)
-            return indices if colours is None else _through_palette(indices, image, colours, path)
+            return np.array(image) if colours is None else _through_palette(image, colours, path)
         if image.mode in ("L", "1"):
             return np.array(image, dtype=np.uint8)
         if image.mode == "LA":
@@ -97,10 +88,13 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
         if image.mode in _SIXTEEN_BIT:
             return _as_labels(np.array(image), path)
         if image.mode in ("RGB", "RGBA", "RGBX"):
-            return _through_colours(np.array(image.convert("RGB")), colours, path)
-        raise TissError(
-            f"{path}: a mask of image mode {image.mode} is not read; save it as an 8-bit grey PNG"
-        )
+            pixels = np.array(image.convert("RGB"))
+            if colours is not None:
+                return _through_colours(pixels, colours, path)
+            if (pixels[..., :1] == pixels).all():
+                return np.ascontiguousarray(pixels[..., 0])
+            raise TissError(f"{path}: a colour mask needs a colour map, colours.txt of 'name r g b'")
+        raise TissError(f"{path}: image mode {image.mode} is no mask's; save it as an 8-bit grey PNG")
 
 
 def image_size(path: ImageSource) -> tuple[int, int]:
@@ -112,7 +106,7 @@ def image_size(path: ImageSource) -> tuple[int, int]:
         return (height, width) if known and _orientation(image) >= 5 else (width, height)
 
 
-def check_whole(path: PathLike) -> None:
+def check_whole(path: str | os.PathLike[str]) -> None:
     """Raises if a JPEG or PNG was cut off: only a file without an end marker is decoded to be sure."""
     with open(path, "rb") as file:
         head = file.read(8)
@@ -134,42 +128,32 @@ def _open(path: ImageSource, what: str, whole: bool = True) -> Iterator[Image.Im
     `whole`: the file is read in one go, since it will be decoded.
     """
     source = path
+    if isinstance(path, Blob):
+        size = path.getbuffer().nbytes
+    else:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if whole and size <= _AT_ONCE:
+                source = Blob(file.read(), str(path))
     try:
-        if not isinstance(path, Blob):
-            status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):
-                raise TissError(f"{path}: not a file")
-            if whole and status.st_size <= _AT_ONCE:
-                source = Blob(Path(path).read_bytes(), str(path))
         image = Image.open(source, formats=FORMATS)
-    except FileNotFoundError:
-        raise TissError(f"{path}: no such file") from None
-    except PermissionError:
-        raise TissError(f"{path}: no permission to read it") from None
     except Image.DecompressionBombError:
         raise TissError(f"{path}: more than {MAX_PIXELS:,} pixels; cut it into tiles") from None
-    except TissError:
-        raise
     except Exception as error:
         raise TissError(f"{path}: not a readable image ({_first_line(error)})") from error
     with image:
         pixels = image.width * image.height
         if pixels > MAX_PIXELS:
             raise TissError(f"{path}: {image.width} × {image.height} pixels are too many; cut it into tiles")
-        size = path.getbuffer().nbytes if isinstance(path, Blob) else os.stat(path).st_size
         # deflate packs no more than 1032 bytes into one
         if image.format == "PNG" and _BITS.get(image.mode, 1) * pixels // 8 // 1032 > size:
-            raise TissError(
-                f"{path}: broken {what} (too small a file for {image.width} × {image.height} pixels)"
-            )
+            raise TissError(f"{path}: broken {what} (a small file for {image.width} × {image.height} pixels)")
         try:
             yield image
         except TissError:
             raise
         except Exception as error:  # OSError, SyntaxError, ValueError, struct.error, zlib.error, …
-            raise TissError(
-                f"{path}: broken {what} ({_first_line(error)}); get or export it again"
-            ) from error
+            raise TissError(f"{path}: broken {what} ({_first_line(error)}); get it again") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -186,56 +170,43 @@ def _sixteen_bit(values: np.ndarray, path: ImageSource) -> np.ndarray:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535 or 0 < high < 256:
         raise TissError(
-            f"{path}: 16-bit grey is read by its upper 8 bits: values {low} to {high} do not fit; save 8 bits"
+            f"{path}: 16-bit grey with values {low} to {high}, upper 8 bits are read; save 8 bits"
         )
     return np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    if low < 0 or high > 255:
-        wrong = high if high > 255 else low
-        raise TissError(
-            f"{path}: label {wrong} does not fit in 0 to 255; a mask holds class numbers, 255 = ignore"
-        )
+    wrong = values[(values < 0) | (values > 255)]
+    if wrong.size:
+        raise TissError(f"{path}: label {wrong.max()} is not from 0 to 255 (class numbers, 255 = ignore)")
     return values.astype(np.uint8)
 
 
-def _through_colours(
-    pixels: np.ndarray, colours: Mapping[Colour, int] | None, path: ImageSource
-) -> np.ndarray:
-    """RGB pixels H × W × 3 → labels H × W."""
-    if colours is None:
-        if (pixels[..., :1] == pixels).all():
-            return np.ascontiguousarray(pixels[..., 0])
-        raise TissError(f"{path}: a colour mask needs a colour map (colours.txt: one 'name r g b' per line)")
+def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
+    """RGB colours … × 3 → labels."""
     if not colours:
         raise TissError(f"{path}: the colour map is empty")
-    codes = (pixels[..., 0].astype(np.int32) << 16) | (pixels[..., 1].astype(np.int32) << 8) | pixels[..., 2]
-    known = sorted(((r << 16) | (g << 8) | b, label) for (r, g, b), label in colours.items())
-    keys = np.array([code for code, _ in known], dtype=np.int32)
-    labels = np.array([label for _, label in known], dtype=np.uint8)
+    known = sorted((_code(np.array(colour)), label) for colour, label in colours.items())
+    keys, labels = np.array([code for code, _ in known]), np.array([label for _, label in known], np.uint8)
+    codes = _code(pixels)
     place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
     unknown = keys[place] != codes
     if unknown.any():
-        row, column = np.argwhere(unknown)[0]
-        raise _unknown_colour(path, pixels[row, column].tolist(), int(unknown.sum()))
+        colour = " ".join(map(str, pixels[unknown][0]))
+        raise TissError(f"{path}: colour {colour} is not in the colour map; add it there")
     return labels[place]
 
 
-def _through_palette(
-    indices: np.ndarray, image: Image.Image, colours: Mapping[Colour, int], path: ImageSource
-) -> np.ndarray:
-    palette = np.array(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
-    table = np.zeros(256, dtype=np.uint8)
-    for index in np.flatnonzero(np.bincount(indices.ravel(), minlength=256)):
-        red, green, blue = palette[index].tolist() if index < len(palette) else (0, 0, 0)
-        if (red, green, blue) not in colours:
-            raise _unknown_colour(path, [red, green, blue], int((indices == index).sum()))
-        table[index] = colours[red, green, blue]
+def _code(pixels: np.ndarray) -> np.ndarray:
+    red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
+    return red << 16 | green << 8 | blue
+
+
+def _through_palette(image: Image.Image, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
+    found = np.array(image.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+    palette = np.zeros((256, 3), np.uint8)
+    palette[: len(found)] = found
+    indices, table = np.array(image), np.zeros(256, np.uint8)
+    used = np.flatnonzero(np.bincount(indices.ravel(), minlength=256))
+    table[used] = _through_colours(palette[used], colours, path)
     return table[indices]
-
-
-def _unknown_colour(path: ImageSource, colour: list[int], pixels: int) -> TissError:
-    named = " ".join(map(str, colour))
-    return TissError(f"{path}: colour {named} ({pixels} pixels) is not in the colour map; add it there")

@@ -4,16 +4,14 @@ It is made once from all masks, in parallel. An entry is used as long as sizes a
 as they were. A faulty pair is never cached: it is looked at again until it is corrected.
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ import numpy as np
 from filelock import FileLock
 
 from tiss.data.base import Entry, check_labels
-from tiss.data.images import check_whole, image_size, load_image
+from tiss.data.images import Blob, check_whole, image_size, load_image
 from tiss.errors import TissError
 from tiss.files import read_json, write_json
 
@@ -34,10 +32,10 @@ _FEW = 256  # below this many items, starting processes costs more than it saves
 
 @dataclass(frozen=True)
 class Pair:
-    """The files of one sample. Either may be missing on disk: the scan says so."""
+    """The files of one sample (either may be missing on disk: the scan says so), or their contents."""
 
-    image: str
-    mask: str
+    image: str | Blob
+    mask: str | Blob
 
 
 Scan = Callable[[Any], Entry]
@@ -45,7 +43,7 @@ Signature = list[int] | None  # sizes and times of the two files; None if one is
 
 
 def scan_pair(
-    pair: Pair, read_label: Callable[[str], np.ndarray], classes: int, whole: bool = False
+    pair: Pair, read_label: Callable[[Any], np.ndarray], classes: int, whole: bool = False
 ) -> Entry:
     """Reads the mask and the image's header and checks one against the other.
 
@@ -53,18 +51,20 @@ def scan_pair(
     too, so that a file that was cut off is found before training starts.
     """
     try:
-        if not os.path.exists(pair.image):
-            raise TissError(f"{pair.mask}: its image {pair.image} is missing")
-        if not os.path.exists(pair.mask):
-            raise TissError(f"{pair.image}: its mask {pair.mask} is missing")
+        for path, error in (
+            (pair.image, f"{pair.mask}: its image {pair.image} is missing"),
+            (pair.mask, f"{pair.image}: its mask {pair.mask} is missing"),
+        ):
+            if isinstance(path, str) and not os.path.exists(path):
+                raise TissError(error)
         label = read_label(pair.mask)
         size = image_size(pair.image)
         if size == label.shape != label.shape[::-1]:  # a rotation that the header does not tell
             size = load_image(pair.image).shape[1::-1]
         check_same_size(pair.mask, label, size)
-        if whole:
+        if whole and isinstance(pair.image, str):
             check_whole(pair.image)
-        check_labels(np.bincount(label.ravel(), minlength=256), pair.mask, classes)
+        check_labels(np.bincount(label.ravel(), minlength=256), str(pair.mask), classes)
     except TissError as error:
         return Entry({}, problem=str(error))
     return Entry.of(label)
@@ -86,7 +86,10 @@ def make_index(file: Path, kind: str, pairs: Mapping[str, Pair | int], scan: Sca
     signatures = {id: _signature(pair) for id, pair in pairs.items()}
     entries = _known(file, kind, signatures)
     if len(entries) < len(pairs):
-        with _only_one(file):  # of the processes of a run, one reads the masks and the others wait
+        with ExitStack() as held:  # of the processes of a run, one reads the masks and the others wait
+            with suppress(OSError):  # a cache that cannot be written is reported when it is written
+                file.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(FileLock(f"{file}.lock"))
             entries = _known(file, kind, signatures)
             todo = [id for id in pairs if id not in entries]
             entries.update(
@@ -97,49 +100,33 @@ def make_index(file: Path, kind: str, pairs: Mapping[str, Pair | int], scan: Sca
     return {id: entries[id] for id in pairs}
 
 
-@contextmanager
-def _only_one(file: Path) -> Iterator[None]:
-    lock = FileLock(f"{file}.lock")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError:  # a cache that cannot be written is reported when it is written
-        pass
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def parallel_map(
-    function: Callable[[Any], Any],
-    items: Sequence[Any],
-    title: str,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    function: Callable[[Any], Any], items: Sequence[Any], title: str, workers: int | None = None
 ) -> Iterator[Any]:
-    """`function` over `items`, in order, by several processes; `progress` (done, all) or a bar on a terminal."""
+    """`function` over `items`, in order, by several processes, with a bar on a terminal."""
     workers = min(workers or processors(), 1 + len(items) // _CHUNK)
     if len(items) < _FEW or workers == 1:
-        yield from _with_progress(map(function, items), len(items), title, progress)
+        yield from map(function, items)
         return
+    from rich.console import Console
+    from rich.progress import track
+
+    # forked processes on Linux; threads elsewhere, since spawned processes would run the user's script again
+    fork = sys.platform == "linux"
+    context = multiprocessing.get_context("fork") if fork else None
+    pool: Executor = (
+        ProcessPoolExecutor(workers, context, _receive, (function,)) if fork else ThreadPoolExecutor(workers)
+    )
+    chunk = min(_CHUNK, len(items) // (4 * workers) + 1)
     try:
-        with _pool(workers, function) as pool:
-            if isinstance(pool, ProcessPoolExecutor):
-                results = pool.map(_call, items, chunksize=min(_CHUNK, len(items) // (4 * workers) + 1))
-            else:
-                results = pool.map(function, items)
-            yield from _with_progress(results, len(items), title, progress)
+        with pool:
+            results = pool.map(_call if fork else function, items, chunksize=chunk)
+            console = Console(stderr=True)
+            if console.is_terminal:
+                results = iter(track(results, title, len(items), console=console, transient=True))
+            yield from results
     except BrokenProcessPool:
         raise TissError(f"{title}: the system ended a process, most often because memory ran out") from None
-
-
-def _pool(workers: int, function: Callable[[Any], Any]) -> Executor:
-    """Forked processes on Linux; threads elsewhere, since spawned processes would run the user's script again."""
-    if sys.platform == "linux":
-        fork = multiprocessing.get_context("fork")
-        return ProcessPoolExecutor(workers, mp_context=fork, initializer=_receive, initargs=(function,))
-    return ThreadPoolExecutor(workers)
 
 
 _function: Callable[[Any], Any]
@@ -152,24 +139,6 @@ def _receive(function: Callable[[Any], Any]) -> None:
 
 def _call(item: Any) -> Any:
     return _function(item)
-
-
-def _with_progress(
-    results: Iterable[Any], total: int, title: str, progress: Callable[[int, int], None] | None
-) -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    if progress is not None:
-        for done, result in enumerate(results, 1):
-            yield result
-            if done % _CHUNK == 0 or done == total:
-                progress(done, total)
-    elif total < _FEW or not console.is_terminal:
-        yield from results
-    else:
-        yield from track(results, description=title, total=total, console=console, transient=True)
 
 
 def processors() -> int:
@@ -193,7 +162,7 @@ def _signature(pair: Pair | int) -> Signature:
     if isinstance(pair, int):
         return []  # rows of a table: `kind` names its contents
     try:
-        mask, image = os.stat(pair.mask), os.stat(pair.image)
+        mask, image = os.stat(str(pair.mask)), os.stat(str(pair.image))
     except OSError:
         return None
     return [mask.st_size, mask.st_mtime_ns, image.st_size, image.st_mtime_ns]

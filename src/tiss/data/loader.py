@@ -1,32 +1,38 @@
 """Loaders: batches of a split, from worker processes or from memory, the same ones either way.
 
-What a batch holds is decided by a plan, a pure function of (seed, step, epoch, position); where the pixels
-come from is a source. A rank makes only its own share of each global batch.
+What a batch holds is decided by a plan, a pure function of (seed, step, epoch, position) in whichever process it
+runs; where the pixels come from is a source. A rank makes only its own share of each global batch.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tiss.data.augment import AugmentSettings
+from tiss.data.augment import AugmentSettings, Place, centre, crop_batch, draw, shrink
 from tiss.data.base import Batch, Dataset
-from tiss.data.batches import Plan, RawBatch, TestPlan, TrainPlan
-from tiss.data.store import FileSource, MemoryStore, Progress, cores, open_store
+from tiss.data.store import FileSource, MemoryStore, cores, open_store
 from tiss.errors import TissError
+from tiss.randomness import epoch_order
 
-Kind = Literal["auto", "workers", "memory"]
 AHEAD = 4  # batches that threads make before they are asked for
+# fork: a user's script then needs no __main__ guard, and data made in memory is not copied
+START_METHOD = "fork" if sys.platform == "linux" else "spawn"
+
+_order = lru_cache(maxsize=2)(epoch_order)  # of an epoch, for all its batches
 
 
 class SplitLike(Protocol):
@@ -42,77 +48,223 @@ class SplitLike(Protocol):
     def table(self) -> np.ndarray: ...
 
 
+@dataclass
+class RawBatch:
+    """A batch on its way: labels are still one byte per pixel, already in channels; or why there is none."""
+
+    image: Tensor = field(default_factory=lambda: torch.empty(0, 3, 0, 0, dtype=torch.uint8))
+    label: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0, dtype=torch.uint8))
+    ids: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    def pin_memory(self) -> RawBatch:
+        return RawBatch(self.image.pin_memory(), self.label.pin_memory(), self.ids, self.skipped, self.error)
+
+
+@dataclass
+class _Plan(torch.utils.data.Dataset[RawBatch]):
+    """`plan[request]` is a finished batch: it holds all that a worker process needs. The loader sets the last three."""
+
+    may_shrink: ClassVar[bool]  # whether a batch without its broken samples is a batch
+
+    ids: tuple[str, ...]
+    batch: int
+    skip: bool = field(init=False)  # broken samples
+    source: FileSource | MemoryStore = field(init=False)
+    table: Tensor = field(init=False)  # label value → channel
+
+    def choices(self, request: Any) -> Iterable[Iterable[str]]:
+        """For each place in the batch, the id of its sample, then of those that replace a broken one."""
+        raise NotImplementedError
+
+    def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+        """Images and labels of the samples found, from a buffer of packed pixels."""
+        raise NotImplementedError
+
+    def __getitem__(self, request: Any) -> RawBatch:
+        ids: list[str] = []
+        found: list[Any] = []
+        skipped: list[str] = []
+        try:
+            for choices in self.choices(request):
+                for id in choices:
+                    try:
+                        found.append(self.source.find(id))
+                        ids.append(id)
+                        break
+                    except TissError as error:
+                        if not self.skip:
+                            raise
+                        skipped.append(id)
+                        last = error
+                else:
+                    if not self.may_shrink:
+                        raise TissError(f"no training image of this step can be read; the last: {last}")
+            if not ids:
+                return RawBatch(skipped=skipped)
+            return RawBatch(*self.cut(request, *self.source.collect(found)), ids, skipped)
+        except TissError as error:
+            return RawBatch(error=str(error))
+
+
+@dataclass
+class _TrainPlan(_Plan):
+    """Training batches. A request is (epoch, iteration, part)."""
+
+    may_shrink = False
+
+    settings: AugmentSettings
+    seed: int
+    step: int
+    rank: int
+    world: int
+    accumulate: int
+
+    def positions(self, request: tuple[int, int, int]) -> range:
+        _, iteration, part = request
+        size = self.batch // (self.world * self.accumulate)
+        first = iteration * self.batch + (part * self.world + self.rank) * size
+        return range(first, first + size)
+
+    def choices(self, request: tuple[int, int, int]) -> Iterable[Iterable[str]]:
+        count = len(self.ids)
+        order = _order(self.seed, self.step, request[0], count)
+        for first in self.positions(request):
+            yield (self.ids[order[position % count]] for position in range(first, first + count))
+
+    def cut(
+        self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
+    ) -> tuple[Tensor, Tensor]:
+        augmentations = [
+            draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
+            for position, (_, size) in zip(self.positions(request), places, strict=True)
+        ]
+        crop = (self.settings.crop, self.settings.crop)
+        return crop_batch(buffer, places, augmentations, crop, self.table)
+
+
+@dataclass
+class _TestPlan(_Plan):
+    """Test batches in the order of the ids. A request is the batch's number."""
+
+    may_shrink = True
+
+    size: int
+    mode: Literal["crop", "slide"]
+
+    def choices(self, request: int) -> Iterable[Iterable[str]]:
+        return [(id,) for id in self.ids[request * self.batch : (request + 1) * self.batch]]
+
+    def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+        if self.mode == "crop":
+            cuts = [centre(*size, self.size) for _, size in places]
+            return crop_batch(buffer, places, cuts, (self.size, self.size), self.table)
+        # the whole image with its shorter side resized, and the label as it is in the file
+        offset, (height, width) = places[0]
+        pixels = buffer[offset : offset + height * width]
+        planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
+        label = self.table.index_select(0, planes[3].flatten().int()).view(1, height, width)
+        to = shrink(height, width, self.size)
+        image = planes[None, :3].float().contiguous()
+        image = F.interpolate(image, (to.height, to.width), mode="bilinear", antialias=True)
+        return image.round().clamp(0, 255).to(torch.uint8), label
+
+
 class _Loader:
-    """Runs a plan's requests through worker processes or over the store in memory."""
+    """Runs a plan's requests through worker processes or over the store in memory.
+
+    Args:
+        split: the samples; `plan.ids` are this loader's part of them.
+        shorter: the shorter side that images need at most.
+        kind: "auto" takes memory where the samples fit.
+        workers: processes; None for as many as suit the machine.
+        device: where batches go.
+        on_error: "skip" leaves broken samples out.
+    """
 
     def __init__(
         self,
         split: SplitLike,
-        plan: Plan,
+        plan: Any,
+        shorter: int | None,
         *,
-        kind: Kind,
-        workers: int | None,
-        device: torch.device | str,
-        progress: Progress | None,
+        kind: Literal["auto", "workers", "memory"] = "auto",
+        workers: int | None = None,
+        device: torch.device | str = "cpu",
+        on_error: Literal["stop", "skip"] = "stop",
     ) -> None:
         self.device = torch.device(device)
         self.skipped: list[str] = []  # ids of samples that could not be read, each once
-        self._plan = plan
-        self._store: MemoryStore | None = None
+        self._requests: list[Any] = []
         self._processes: DataLoader[Any] | None = None
         self._running: Generator[Batch, None, None] | None = None
-        files = FileSource(split.dataset, split.split, plan.shorter)
-        if kind != "workers":
-            self._store = open_store(files, plan.ids, kind, self.device, progress)
-        self.kind: Kind = "workers" if self._store is None else "memory"
-        self._table = torch.from_numpy(split.table)
-        self._requests: list[Any] = []
-        if self._store is None:
-            source = _WorkerSource(plan, files, self._table)
-            self._processes = _start_processes(source, self._requests, workers, self.device)
+        files = FileSource(split.dataset, split.split, shorter)
+        store = None if kind == "workers" else open_store(files, plan.ids, kind, self.device)
+        self._plan = plan
+        self._plan.skip = on_error == "skip"
+        self._plan.source = store or files
+        self._plan.table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
+        self.kind = "workers" if store is None else "memory"
+        if store is None:
+            self._processes = self._start_processes(workers)
+
+    def _start_processes(self, workers: int | None) -> DataLoader[Any]:
+        on_gpu = self.device.type == "cuda"
+        if workers is None:  # all cores of this rank with a GPU, half of them without
+            workers = min(16, cores()) if on_gpu else min(4, cores() // 2)
+        return DataLoader(
+            self._plan,
+            batch_size=None,
+            sampler=self._requests,  # filled again for each epoch; the processes stay
+            generator=torch.Generator(),  # else torch draws from the global stream, which belongs to the model
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            prefetch_factor=2 if workers else None,
+            pin_memory=on_gpu,
+            multiprocessing_context=multiprocessing.get_context(START_METHOD) if workers else None,
+        )
 
     def _iterate(self, requests: Sequence[Any]) -> Iterator[Batch]:
         self._stop()
-        if self._store is not None:
-            self._running = self._from_memory(requests, self._store)
-        else:
-            self._running = self._from_processes(requests)
+        run = self._from_processes if self.kind == "workers" else self._from_memory
+        self._running = run(requests)
         return self._running
 
     def _from_processes(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
         if self._processes is None:
             raise TissError("the loader was closed")
         self._requests[:] = requests
-        batches = iter(self._processes)
-        while True:
-            try:
-                made = next(batches)
-            except StopIteration:
-                return
-            except RuntimeError as error:
-                raise _explained(error) from error
-            yield self._finish(made)
+        try:
+            for made in self._processes:
+                yield self._finish(made)
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            reason = "the system ended a loader process, most often because memory or /dev/shm ran out"
+            raise TissError(f"{reason}: use fewer train.workers") from error
 
-    def _from_memory(self, requests: Sequence[Any], store: MemoryStore) -> Generator[Batch, None, None]:
-        table = self._table.to(store.device)
-        if store.device == self.device:
+    def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
+        if self._plan.source.device == self.device:
             for request in requests:
-                yield self._finish(self._plan.make(request, store, table))
+                yield self._finish(self._plan[request])
             return
+        todo = iter(requests)
+        waiting: deque[Future[RawBatch]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
-            waiting: list[Future[RawBatch]] = []
             try:
-                for number in range(len(requests)):
-                    while len(waiting) + number < len(requests) and len(waiting) < AHEAD:
-                        request = requests[number + len(waiting)]
-                        waiting.append(threads.submit(self._make_ready, request, store, table))
-                    yield self._finish(waiting.pop(0).result())
+                while True:
+                    for request in islice(todo, AHEAD - len(waiting)):
+                        waiting.append(threads.submit(self._make_ready, request))
+                    if not waiting:
+                        return
+                    yield self._finish(waiting.popleft().result())
             finally:
                 for future in waiting:
                     future.cancel()
 
-    def _make_ready(self, request: Any, store: MemoryStore, table: Tensor) -> RawBatch:
-        made = self._plan.make(request, store, table)
+    def _make_ready(self, request: Any) -> RawBatch:
+        made: RawBatch = self._plan[request]
         return made.pin_memory() if self.device.type == "cuda" else made
 
     def _finish(self, made: RawBatch) -> Batch:
@@ -133,17 +285,15 @@ class _Loader:
         self._stop()
         self._processes = None
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         self.close()
 
 
 class TrainLoader(_Loader):
-    """Augmented training crops in the order that (seed, step, epoch) gives.
+    """Augmented training crops in the order that (seed, step, epoch) gives; `how` are the options of `_Loader`.
 
     An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
     one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch.
@@ -161,50 +311,41 @@ class TrainLoader(_Loader):
         rank: int = 0,
         world: int = 1,
         accumulate: int = 1,
-        kind: Kind = "auto",
-        workers: int | None = None,
-        device: torch.device | str = "cpu",
-        on_error: Literal["stop", "skip"] = "stop",
-        progress: Progress | None = None,
+        **how: Any,
     ) -> None:
         if batch < 1 or batch % (world * accumulate):
             parts = f"{world} processes × {accumulate} parts" if accumulate > 1 else f"{world} processes"
-            raise TissError(
-                f"{batch} cannot be split evenly over {parts}: choose a multiple", setting="train.batch"
-            )
+            problem = f"{batch} cannot be split evenly over {parts}: choose a multiple"
+            raise TissError(problem, setting="train.batch")
         if len(split.ids) == 0:
             raise TissError(f"{split.dataset.name}: no training image in this step")
         self.accumulate = accumulate
-        self._length = max(1, len(split.ids) // batch)
-        self._order = TrainPlan(
-            tuple(split.ids), on_error == "skip", settings, batch, seed, step, rank, world * accumulate, world
-        )
-        super().__init__(split, self._order, kind=kind, workers=workers, device=device, progress=progress)
+        plan = _TrainPlan(tuple(split.ids), batch, settings, seed, step, rank, world, accumulate)
+        super().__init__(split, plan, settings.resize, **how)
 
     def __len__(self) -> int:
-        """Iterations an epoch."""
-        return self._length
+        """Iterations per epoch."""
+        return max(1, len(self._plan.ids) // self._plan.batch)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's batches of one epoch from iteration `start` on, `accumulate` of them an iteration."""
-        parts = range(self.accumulate)
-        return self._iterate([(epoch, i, part) for i in range(start, self._length) for part in parts])
+        """This rank's batches of one epoch from iteration `start` on, `accumulate` of them per iteration."""
+        return self._iterate(self._cut(epoch, range(start, len(self))))
 
     def once(self) -> Iterator[Batch]:
         """Every training image exactly once over all ranks, cut as in epoch 0; for a look before training."""
-        count = len(self._order.ids)
-        iterations = -(-count // self._order.batch)
-        requests = [(0, i, part) for i in range(iterations) for part in range(self.accumulate)]
-        for (_, iteration, part), batch in zip(requests, self._iterate(requests), strict=True):
-            kept = (
-                count - self._order.positions(iteration, part).start
-            )  # the order repeats from its beginning
+        count = len(self._plan.ids)
+        requests = self._cut(0, range(-(-count // self._plan.batch)))
+        for request, batch in zip(requests, self._iterate(requests), strict=True):
+            kept = count - self._plan.positions(request).start  # the order repeats from its beginning
             if kept > 0:
                 yield Batch(batch.image[:kept], batch.label[:kept], batch.ids[:kept])
 
+    def _cut(self, epoch: int, iterations: range) -> list[tuple[int, int, int]]:
+        return [(epoch, iteration, part) for iteration in iterations for part in range(self.accumulate)]
+
 
 class TestLoader(_Loader):
-    """Test images, each exactly once over all ranks; the last batch may be smaller.
+    """Test images, each exactly once over all ranks; `how` are the options of `_Loader`. The last batch may be smaller.
 
     Mode "crop": shorter side to `size`, centre crop, N × 3 × size × size. Mode "slide": one whole image at a
     time, shorter side resized to `size`, its label at the original size.
@@ -221,71 +362,16 @@ class TestLoader(_Loader):
         batch: int = 16,
         rank: int = 0,
         world: int = 1,
-        kind: Kind = "auto",
-        workers: int | None = None,
-        device: torch.device | str = "cpu",
-        on_error: Literal["stop", "skip"] = "stop",
-        progress: Progress | None = None,
+        **how: Any,
     ) -> None:
-        ids = tuple(split.ids[rank::world])
-        self._length = -(-len(ids) // batch) if mode == "crop" else len(ids)
-        plan = TestPlan(ids, on_error == "skip", size, mode, batch)
-        super().__init__(split, plan, kind=kind, workers=workers, device=device, progress=progress)
+        crop = mode == "crop"
+        plan = _TestPlan(tuple(split.ids[rank::world]), batch if crop else 1, size, mode)
+        super().__init__(split, plan, size if crop else None, **how)  # a whole image keeps its label's size
 
     def __len__(self) -> int:
-        """Batches of this rank."""
-        return self._length
+        return -(-len(self._plan.ids) // self._plan.batch)
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self._iterate(range(self._length)):
+        for batch in self._iterate(range(len(self))):
             if batch.ids:  # a batch whose every sample was skipped is empty
                 yield batch
-
-
-@dataclass
-class _WorkerSource(torch.utils.data.Dataset[RawBatch]):
-    """What a worker process gets: `source[request]` is a finished batch, or what is wrong with it."""
-
-    plan: Plan
-    files: FileSource
-    table: Tensor
-
-    def __getitem__(self, request: Any) -> RawBatch:
-        return self.plan.make(request, self.files, self.table)
-
-
-def _explained(error: RuntimeError) -> Exception:
-    """A process that the system ended, explained; any other error as it is."""
-    if "DataLoader worker" not in str(error):
-        return error
-    return TissError(
-        "a loader process was ended by the system, most often because memory or shared memory (/dev/shm) ran out: "
-        "use fewer train.workers"
-    )
-
-
-def _start_processes(
-    source: _WorkerSource, requests: list[Any], workers: int | None, device: torch.device
-) -> DataLoader[Any]:
-    count = default_workers(device) if workers is None else workers
-    return DataLoader(
-        source,
-        batch_size=None,
-        sampler=requests,  # filled again for each epoch; the processes stay
-        generator=torch.Generator(),  # else torch draws from the global stream, which belongs to the model
-        num_workers=count,
-        persistent_workers=count > 0,
-        prefetch_factor=2 if count > 0 else None,
-        pin_memory=device.type == "cuda",
-        multiprocessing_context=multiprocessing.get_context(_start_method()) if count > 0 else None,
-    )
-
-
-def _start_method() -> str:
-    """fork on Linux: a user's script then needs no __main__ guard, and data made in memory is not copied."""
-    return "fork" if sys.platform == "linux" else "spawn"
-
-
-def default_workers(device: torch.device) -> int:
-    """Processes for this rank: all cores of this rank with a GPU, half of them without."""
-    return min(16, cores()) if device.type == "cuda" else min(4, cores() // 2)

@@ -5,17 +5,14 @@ single pixel's colour says nothing about its class; the texture and the outline 
 in size and angle, hide one another, and carry a border of one ignored pixel, like real masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tiss.data.base import DATASETS, IGNORE, Dataset, Sample
+from tiss.data.base import DATASETS, IGNORE, Dataset, Entry, Sample
 from tiss.errors import TissError
 from tiss.randomness import stream
 
@@ -43,18 +40,12 @@ def _triangle(x: Array, y: Array, r: Array) -> Array:
 # Outline: the signed distance to it, negative inside; not exactly Euclidean at corners, where one pixel more or
 # less does not matter. Texture: True where the object shows its second colour.
 CLASSES: dict[str, tuple[Outline, Texture]] = {
-    "disc": (
-        lambda x, y, r: np.hypot(x, y) - r,
-        lambda x, y: np.mod(y, 6) < 3,
-    ),
+    "disc": (lambda x, y, r: np.hypot(x, y) - r, lambda x, y: np.mod(y, 6) < 3),
     "square": (
         lambda x, y, r: _box(x, y, 0.85 * r, 0.85 * r),
         lambda x, y: (np.mod(x, 8) < 4) ^ (np.mod(y, 8) < 4),
     ),
-    "triangle": (
-        _triangle,
-        lambda x, y: np.hypot(np.mod(x, 8) - 4, np.mod(y, 8) - 4) < 2.6,
-    ),
+    "triangle": (_triangle, lambda x, y: np.hypot(np.mod(x, 8) - 4, np.mod(y, 8) - 4) < 2.6),
     "ring": (
         lambda x, y, r: np.abs(np.hypot(x, y) - 0.72 * r) - 0.33 * r,
         lambda x, y: np.cos(6 * np.arctan2(y, x)) > 0,
@@ -71,10 +62,7 @@ CLASSES: dict[str, tuple[Outline, Texture]] = {
         lambda x, y, r: np.maximum(np.hypot(x, y) - 1.1 * r, 0.75 * r - np.hypot(x - 0.8 * r, y)),
         lambda x, y: np.mod(y + np.abs(np.mod(x, 8) - 4), 6) < 3,
     ),
-    "bar": (
-        lambda x, y, r: _box(x, y, 1.3 * r, 0.5 * r),
-        lambda x, y: np.mod(x, 7) < 2.5,
-    ),
+    "bar": (lambda x, y, r: _box(x, y, 1.3 * r, 0.5 * r), lambda x, y: np.mod(x, 7) < 2.5),
 }
 
 
@@ -91,12 +79,7 @@ class Shapes(Dataset):
     default_crop = 64
 
     def __init__(
-        self,
-        root: str | Path | None = None,
-        seed: int = 0,
-        size: int = 64,
-        train: int = 1200,
-        test: int = 300,
+        self, root: str | None = None, seed: int = 0, size: int = 64, train: int = 1200, test: int = 300
     ) -> None:
         if root is not None:
             raise TissError("shapes is drawn in memory and has no folder: leave it out", setting="data.root")
@@ -108,21 +91,15 @@ class Shapes(Dataset):
         return [f"{split}-{index:05d}" for index in range(self._count(split))]
 
     def read(self, split: str, id: str) -> Sample:
-        images, labels = self.arrays(split)
         prefix, _, number = id.rpartition("-")
-        if prefix != split or not number.isdigit() or int(number) >= len(images):
+        if prefix != split or not number.isdigit() or int(number) >= self._count(split):
             raise TissError(f"shapes has no image {id!r} in its split {split!r}")
-        index = int(number)
-        return Sample(torch.from_numpy(images[index].copy()), torch.from_numpy(labels[index].copy()), id)
+        image, label = (torch.from_numpy(array[int(number)].copy()) for array in self.arrays(split))
+        return Sample(image, label, id)
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        _, labels = self.arrays(split)
-        values = range(1, len(self.classes) + 1)
-        present = np.stack([(labels == value).any((1, 2)) for value in values], 1)  # images × classes
-        return {
-            id: frozenset((np.flatnonzero(row) + 1).tolist())
-            for id, row in zip(self.ids(split), present, strict=True)
-        }
+        masks = zip(self.ids(split), self.arrays(split)[1], strict=True)
+        return {id: Entry.of(mask).present() for id, mask in masks}
 
     def sizes(self, split: str) -> dict[str, tuple[int, int]]:
         return dict.fromkeys(self.ids(split), (self.size, self.size))
@@ -163,10 +140,16 @@ def _draw_chunk(rng: np.random.Generator, size: int) -> tuple[Array, NDArray[np.
         numbers = rng.random((CHUNK, 4), np.float32)  # radius, centre x, centre y, angle
         first = _contrasting(rng, backdrop, backdrop)
         second = _contrasting(rng, backdrop, first)
-        for kind in range(len(CLASSES)):
+        for kind, (outline, texture) in enumerate(CLASSES.values()):
             rows = np.flatnonzero((kinds == kind) & (layer < objects))
             if rows.size:
-                _paint(image, label, rows, kind, numbers[rows], first[rows], second[rows])
+                distance, cover, second_colour = _cover(numbers[rows], outline, texture, size)
+                colour = np.where(second_colour, second[rows, :, None, None], first[rows, :, None, None])
+                image[rows] += cover * (colour - image[rows])
+                painted = label[rows]
+                painted[(distance > 0) & (distance <= 1)] = IGNORE
+                painted[distance <= 0] = kind + 1
+                label[rows] = painted
     noise = rng.normal(0, 0.02, image.shape).astype(np.float32)
     return np.clip(image + noise, 0, 1), label
 
@@ -201,29 +184,15 @@ def _contrasting(rng: np.random.Generator, one: Array, other: Array, tries: int 
     return candidates[np.arange(len(one)), chosen]
 
 
-def _paint(
-    image: Array,
-    label: NDArray[np.uint8],
-    rows: NDArray[np.intp],
-    kind: int,
-    numbers: Array,
-    first: Array,
-    second: Array,
-) -> None:
-    """Paints one object of class `kind` into each image of `rows`, over what is there already."""
-    outline, texture = list(CLASSES.values())[kind]
-    size = label.shape[-1]
+def _cover(
+    numbers: Array, outline: Outline, texture: Texture, size: int
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """For objects of N × 4 numbers: distance from the outline in pixels N × H × W, cover and texture N × 1 × H × W."""
     radius, centre_x, centre_y, turn = (column[:, None, None] for column in numbers.T)
     radius = 11 + 8 * radius
     angle = (turn - 0.5) * np.float32(np.pi / 3)
     x, y = _grid(size)
     dx, dy = x - (8 + 48 * centre_x), y - (8 + 48 * centre_y)
     u, v = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
-    distance = outline(u, v, radius) * (size / UNIT)  # in pixels
-    cover = np.clip(0.5 - distance, 0, 1)[:, None]  # soft edges
-    colour = np.where(texture(u, v)[:, None], second[:, :, None, None], first[:, :, None, None])
-    image[rows] += cover * (colour - image[rows])
-    painted = label[rows]
-    painted[(distance > 0) & (distance <= 1)] = IGNORE
-    painted[distance <= 0] = kind + 1
-    label[rows] = painted
+    distance = outline(u, v, radius) * (size / UNIT)
+    return distance, np.clip(0.5 - distance, 0, 1)[:, None], texture(u, v)[:, None]  # soft edges

@@ -1,11 +1,10 @@
 """Where a batch's pixels come from: files that are read when asked for, or the decoded split in memory."""
 
-from __future__ import annotations
-
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -15,40 +14,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiss.data.augment import one_thread, pack, shrink
+from tiss.data.augment import Place, Size, one_thread, pack, shrink
 from tiss.data.base import Dataset, Sample, read_checked
-from tiss.data.batches import Place, Size
 from tiss.data.index import parallel_map, processors
 from tiss.errors import TissError
 
-Progress = Callable[[int, int], None]  # samples done, samples in all
-
-RAM_SHARE = 0.4  # of the free memory, for `auto`
-RAM_SHARE_ASKED = 0.9  # where the user asked for memory
+RAM_SHARE = {"auto": 0.4, "memory": 0.9}  # of the free memory; the second where the user asked for memory
 GPU_SHARE = 0.6
 BYTES = 4  # a packed pixel
 CONTAINER = Path("/sys/fs/cgroup")
 
 
+@dataclass
 class FileSource:
     """Reads samples from the data set when they are asked for.
 
     Images whose shorter side is longer than `shorter` are resized to it as they are read.
     """
 
-    def __init__(self, dataset: Dataset, split: str, shorter: int | None = None) -> None:
-        self.dataset = dataset
-        self.split = split
-        self.shorter = shorter
+    dataset: Dataset
+    split: str
+    shorter: int | None = None
 
     def find(self, id: str) -> tuple[Tensor, Size]:
-        """Packed pixels of one sample, with its height and width."""
+        """Packed pixels of one sample, with its height and width; a broken one raises a TissError."""
         with one_thread():
             sample = limit(read_checked(self.dataset, self.split, id), self.shorter)
             height, width = sample.label.shape
             return pack(sample), (height, width)
 
     def collect(self, found: Sequence[tuple[Tensor, Size]]) -> tuple[Tensor, list[Place]]:
+        """A flat buffer of packed pixels, and where each sample is in it."""
         places, offset = [], 0
         for pixels, size in found:
             places.append((offset, size))
@@ -64,10 +60,9 @@ class MemoryStore:
     """Samples of a split as packed pixels in one flat buffer, on the CPU or the GPU; each is decoded once."""
 
     def __init__(self, sizes: dict[str, Size], device: torch.device | str = "cpu") -> None:
-        """`sizes` are those of every sample that may be loaded."""
-        pixels = sum(height * width for height, width in sizes.values())
         self.device = torch.device(device)
         self.sizes = sizes
+        pixels = _pixels(sizes, sizes)
         # on a CPU only addresses are taken here: memory is used as samples come
         on_cpu = self.device.type == "cpu"
         self.buffer = _shared(pixels) if on_cpu else torch.empty(pixels, dtype=torch.int32, device=device)
@@ -76,22 +71,18 @@ class MemoryStore:
         self.broken: dict[str, str] = {}  # id → what is wrong with it
 
     def missing(self, ids: Sequence[str]) -> list[str]:
-        """Those of `ids` that are not loaded yet."""
         return [id for id in dict.fromkeys(ids) if id not in self.places and id not in self.broken]
 
-    def pixels(self, ids: Sequence[str]) -> int:
-        return sum(height * width for height, width in (self.sizes.get(id, (0, 0)) for id in ids))
-
-    def load(self, files: FileSource, ids: Sequence[str], progress: Progress | None = None) -> None:
+    def load(self, files: FileSource, ids: Sequence[str]) -> None:
         """Decodes those of `ids` that are not here yet, by processes that write into memory they share."""
         missing = self.missing(ids)
         on_cpu = self.device.type == "cpu"
         start = self.used
-        target = self.buffer[start:] if on_cpu else _shared(self.pixels(missing))
+        target = self.buffer[start:] if on_cpu else _shared(_pixels(self.sizes, missing))
         jobs: list[tuple[str, int]] = []
         for id in missing:
             jobs.append((id, self.used))
-            self.used += self.pixels([id])
+            self.used += _pixels(self.sizes, [id])
 
         def decode(job: tuple[str, int]) -> str | None:
             id, offset = job
@@ -105,8 +96,7 @@ class MemoryStore:
             return None
 
         with one_thread():
-            workers = min(16, cores())
-            problems = parallel_map(decode, jobs, "Reading images", workers, progress)
+            problems = parallel_map(decode, jobs, "Reading images", min(16, cores()))
             for (id, offset), problem in zip(jobs, problems, strict=True):
                 if problem is None:
                     self.places[id] = (offset, self.sizes[id])
@@ -129,11 +119,7 @@ _stores: WeakKeyDictionary[Dataset, dict[Any, MemoryStore]] = WeakKeyDictionary(
 
 
 def open_store(
-    files: FileSource,
-    ids: Sequence[str],
-    kind: Literal["auto", "memory"],
-    device: torch.device,
-    progress: Progress | None = None,
+    files: FileSource, ids: Sequence[str], kind: Literal["auto", "memory"], device: torch.device
 ) -> MemoryStore | None:
     """The store of `files` with `ids` decoded; None where `auto` finds that they do not fit.
 
@@ -143,31 +129,30 @@ def open_store(
     key = (files.split, files.shorter, device)
     store = stores.get(key)
     sizes = files.sizes() if store is None else store.sizes
-    todo = ids if store is None else store.missing(ids)
-    needed = BYTES * sum(height * width for height, width in (sizes.get(id, (0, 0)) for id in todo))
-    free = free_memory() / max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    fits = needed <= (RAM_SHARE if kind == "auto" else RAM_SHARE_ASKED) * free
+    needed = BYTES * _pixels(sizes, ids if store is None else store.missing(ids))
+    free = free_memory() / _ranks_here()
+    fits = needed <= RAM_SHARE[kind] * free
     try:
         if fits and store is None:
-            store = stores[key] = MemoryStore(sizes, _place(sizes, device))
+            whole = BYTES * _pixels(sizes, sizes)
+            on_gpu = device.type == "cuda" and whole <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+            store = stores[key] = MemoryStore(sizes, device if on_gpu else "cpu")
     except (OSError, RuntimeError):  # a system that promises no more memory than it has
         fits = False
-    if store is None or not fits:
-        if kind == "auto":
-            return None
-        raise TissError(
-            f"memory: {files.dataset.name} {files.split} needs {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
-            "are free for it; use workers",
-            setting="train.loader",
-        )
-    store.load(files, ids, progress)
-    return store
+    if store is not None and fits:
+        store.load(files, ids)
+        return store
+    if kind == "auto":
+        return None
+    raise TissError(
+        f"memory: {files.dataset.name} {files.split} needs {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
+        "are free for it; use workers",
+        setting="train.loader",
+    )
 
 
-def _place(sizes: dict[str, Size], device: torch.device) -> torch.device:
-    needed = BYTES * sum(height * width for height, width in sizes.values())
-    fits = device.type == "cuda" and needed <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
-    return device if fits else torch.device("cpu")
+def _pixels(sizes: dict[str, Size], ids: Iterable[str]) -> int:
+    return sum(height * width for height, width in (sizes.get(id, (0, 0)) for id in ids))
 
 
 def _shared(pixels: int) -> Tensor:
@@ -175,17 +160,21 @@ def _shared(pixels: int) -> Tensor:
     return torch.frombuffer(mmap.mmap(-1, BYTES * max(1, pixels)), dtype=torch.int32)[:pixels]
 
 
+def _ranks_here() -> int:
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 def cores() -> int:
     """Processors for this process: those that it may use, divided among the ranks on this machine."""
-    return max(1, processors() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, processors() // _ranks_here())
 
 
 def free_memory() -> float:
     """Bytes that this process may still take: the machine's, or its container's where that is less."""
     free = float(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        limit, used = ((CONTAINER / f"memory.{name}").read_text() for name in ("max", "current"))
-        free = min(free, float(int(limit) - int(used)))
+        most, used = ((CONTAINER / f"memory.{name}").read_text() for name in ("max", "current"))
+        free = min(free, float(int(most) - int(used)))
     return max(0.0, free)
 
 

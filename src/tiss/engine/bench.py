@@ -9,16 +9,14 @@ The memory suite measures the peak of an update at two batch sizes. The differen
 is that of models and optimizer, and the largest batch for a card follows from both.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
+from statistics import median
 from typing import Any
 
 import torch
@@ -28,16 +26,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from tiss.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from tiss.data.base import Batch
 from tiss.engine.device import WORKSPACE, World, make_deterministic, make_fast
-from tiss.engine.loop import build_optimizer, make_update
+from tiss.engine.loop import EagerUpdate, build_optimizer, graphed
 from tiss.engine.progress import Reporter
 from tiss.engine.recipes import PAPER, Plan
 from tiss.engine.run_folder import describe_environment
 from tiss.engine.session import Session, freeze_copy
 from tiss.errors import TissError
 from tiss.methods.base import Method, build_method
-from tiss.models.build import build_model
-from tiss.models.contract import Need, Output
-from tiss.models.model import SegmentationModel
+from tiss.models import Need, Output, SegmentationModel, build_model
 
 WAYS = ("plain", "fast", "no loss")
 DETERMINISTIC = "deterministic"  # a fourth way: the fast path with train.deterministic
@@ -46,7 +42,6 @@ MEMORY_CLASSES = ((16, 5), (101, 50))  # old and new channels: VOC's 21, ADE20K'
 MEMORY_BATCHES = ((8, 24), (2, 6))  # the second pair if the first does not fit on this card
 CARDS = (8, 16, 24, 80)  # GiB
 RESERVE = 1.0  # GiB of a card that CUDA itself and gaps between blocks take
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -73,16 +68,6 @@ SUITES: dict[str, tuple[Row, ...]] = {
     "demo": (Row("shapes, batch 32", "vit_demo_patch8", 64, 32, 5, 2),),
     "small": (Row("toy", "vit_micro_patch8", 32, 4, 3, 1),),
 }
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The figures of one way of timing a row."""
-
-    milliseconds: float
-    images_per_second: float
-    peak_gib: float | None
-    share_of_limit: float | None
 
 
 class NoLoss(Method):
@@ -113,42 +98,43 @@ def run_suite(
     world = World(train)
     results = []
     for row in rows:
-        entry: dict[str, Any] = asdict(row)
-        entry["gflop_per_image"] = flops_per_image(row) / 1e9
+        entry: dict[str, Any] = asdict(row) | {"gflop_per_image": flops_per_image(row) / 1e9}
         for way in ways:
             reporter.say(f"{row.name}: {way}")
             make_deterministic(world.device, way == DETERMINISTIC)
-            timing = time_row(row, way, train, world, updates, entry["gflop_per_image"], limit_tflops)
-            entry[way.replace(" ", "_")] = asdict(timing)
-        entry["speedup"] = entry["plain"]["milliseconds"] / entry["fast"]["milliseconds"]
-        entry["of_no_loss"] = entry["no_loss"]["milliseconds"] / entry["fast"]["milliseconds"]
-        entry["loss_share"] = 1 - entry["of_no_loss"]
+            found = time_row(row, way, train, world, updates)
+            tflops = entry["gflop_per_image"] * found["images_per_second"] / 1000
+            found["share_of_limit"] = tflops / limit_tflops if limit_tflops else None
+            entry[way.replace(" ", "_")] = found
+        plain, fast, none = (entry[way]["milliseconds"] for way in ("plain", "fast", "no_loss"))
+        entry |= {"speedup": plain / fast, "of_no_loss": none / fast, "loss_share": 1 - none / fast}
         if DETERMINISTIC in ways:
-            entry["cost_of_determinism"] = (
-                entry[DETERMINISTIC]["milliseconds"] / entry["fast"]["milliseconds"] - 1
-            )
+            entry["cost_of_determinism"] = entry[DETERMINISTIC]["milliseconds"] / fast - 1
         results.append(entry)
     make_deterministic(world.device, False)
     return {**_where(world), "limit_tflops": limit_tflops, "updates": updates, "rows": results}
 
 
 def _where(world: World) -> dict[str, Any]:
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"date": date, "environment": describe_environment(world)}
+    return {"date": f"{datetime.now(UTC):%FT%T}+00:00", "environment": describe_environment(world)}
 
 
-def time_row(
-    row: Row, way: str, train: TrainConfig, world: World, updates: int, gflop: float, limit: float | None
-) -> Timing:
-    """Milliseconds per update, the median of `updates` timed in groups, and the peak memory."""
-    with _memory(world.device) as peak:
-        update, batch = prepare_row(row, way, train, world)
-        for _ in range(8):  # compilation, capture, clocks
-            update(batch)
-        milliseconds = _median_time(partial(update, batch), updates, world.device)
-    rate = 1000 * row.batch / milliseconds
-    share = gflop * rate / (limit * 1000) if limit else None
-    return Timing(milliseconds, rate, peak[0] if peak else None, share)
+def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int) -> dict[str, Any]:
+    """Milliseconds per update, the median of `updates` timed in groups, and the GPU's peak memory."""
+    cuda = world.device.type == "cuda"
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(world.device)
+    update, batch = prepare_row(row, way, train, world)
+    for _ in range(8):  # compilation, capture, clocks
+        update(batch)
+    milliseconds = _median_time(partial(update, batch), updates, world.device)
+    return {
+        "milliseconds": milliseconds,
+        "images_per_second": 1000 * row.batch / milliseconds,
+        "peak_gib": torch.cuda.max_memory_allocated(world.device) / 2**30 if cuda else None,
+    }
 
 
 def prepare_row(row: Row, way: str, train: TrainConfig, world: World) -> tuple[Any, Batch]:
@@ -172,7 +158,7 @@ def prepare_row(row: Row, way: str, train: TrainConfig, world: World) -> tuple[A
     method = NoLoss(inner) if way == "no loss" else inner
     session = Session(config, model, method, world, Reporter())
     optimizer = build_optimizer(model, plan, world.device)
-    return make_update(session, model, teacher, optimizer, plan), random_batch(row, world.device)
+    return graphed(EagerUpdate(session, model, teacher, optimizer, plan)), random_batch(row, world.device)
 
 
 def random_batch(row: Row, device: torch.device) -> Batch:
@@ -182,9 +168,8 @@ def random_batch(row: Row, device: torch.device) -> Batch:
     coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 8, 8), generator=generator)
     coarse = torch.where(coarse < row.old, 0, coarse)
     scale = -(-row.size // 8)
-    label = (
-        coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)[:, : row.size, : row.size].contiguous()
-    )
+    label = coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
+    label = label[:, : row.size, : row.size].contiguous()
     label[:, :: max(2, row.size // 16)] = 255
     return Batch(image.to(device), label.to(device), [str(i) for i in range(row.batch)])
 
@@ -205,18 +190,13 @@ def run_memory_suite(
     """Peak memory of every encoder and number of classes, with and without checkpointing."""
     world = World(train)
     if world.device.type != "cuda":
-        raise TissError(
-            "memory measures a GPU's memory, and torch finds no CUDA device here: use demo", setting="suite"
-        )
+        raise TissError("memory needs a GPU, and torch finds no CUDA device: use demo", setting="suite")
     rows = []
-    for encoder in encoders:
-        for old, new in MEMORY_CLASSES:
-            for checkpointing in (False, True):
-                entry = {"encoder": encoder, "size": size, "classes": old + new}
-                entry["checkpointing"] = checkpointing
-                reporter.say(", ".join(f"{key} {value}" for key, value in entry.items()))
-                row = Row("", encoder, size, 0, old, new)
-                rows.append(entry | measure(row, replace(train, checkpointing=checkpointing), world))
+    for encoder, (old, new), checkpointing in product(encoders, MEMORY_CLASSES, (False, True)):
+        entry = {"encoder": encoder, "size": size, "classes": old + new, "checkpointing": checkpointing}
+        reporter.say(", ".join(f"{key} {value}" for key, value in entry.items()))
+        row = Row("", encoder, size, 0, old, new)
+        rows.append(entry | measure(row, replace(train, checkpointing=checkpointing), world))
     return {**_where(world), "reserve_gib": RESERVE, "memory": rows}
 
 
@@ -224,24 +204,12 @@ def measure(row: Row, train: TrainConfig, world: World) -> dict[str, Any]:
     """Peaks at two batch sizes, the larger pair that fits on this card, and what follows from them."""
     for pair in MEMORY_BATCHES:
         try:
-            small, large = (peak(replace(row, batch=batch), train, world) for batch in pair)
+            found = [time_row(replace(row, batch=batch), "fast", train, world, 1) for batch in pair]
         except torch.OutOfMemoryError:
             continue
-        return fits(pair, (small, large))
-    raise TissError(
-        f"memory: {row.encoder} does not fit on this card, not even a batch of {MEMORY_BATCHES[-1][1]}",
-        setting="suite",
-    )
-
-
-def peak(row: Row, train: TrainConfig, world: World) -> float:
-    """GiB at the peak of an update on the fast path, CUDA graph included."""
-    with _memory(world.device) as found:
-        update, batch = prepare_row(row, "fast", train, world)
-        for _ in range(5):  # the first ones run eagerly, then one is captured
-            update(batch)
-        torch.cuda.synchronize(world.device)
-    return found[0]
+        return fits(pair, (found[0]["peak_gib"], found[1]["peak_gib"]))
+    batch = MEMORY_BATCHES[-1][1]
+    raise TissError(f"memory: {row.encoder} does not fit, not even a batch of {batch}", setting="suite")
 
 
 def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]:
@@ -264,30 +232,14 @@ def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]
 
 def _median_time(function: Any, count: int, device: torch.device) -> float:
     """Milliseconds per call: the median over groups of calls, each group timed as a whole."""
-    groups = []
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    calls = max(1, count // 5)
+    times = []
     for _ in range(5):
-        _synchronize(device)
+        wait()
         start = time.perf_counter()
-        for _ in range(max(1, count // 5)):
+        for _ in range(calls):
             function()
-        _synchronize(device)
-        groups.append((time.perf_counter() - start) / max(1, count // 5))
-    return 1000 * sorted(groups)[2]
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-@contextmanager
-def _memory(device: torch.device) -> Iterator[list[float]]:
-    """Yields a list that gets the GPU's peak memory in GiB; on other devices it stays empty."""
-    gc.collect()
-    peak: list[float] = []
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    yield peak
-    if device.type == "cuda":
-        peak.append(torch.cuda.max_memory_allocated(device) / GIB)
+        wait()
+        times.append(1000 * (time.perf_counter() - start) / calls)
+    return median(times)

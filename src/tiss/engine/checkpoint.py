@@ -1,4 +1,4 @@
-"""The state of a step in progress: everything a resumed run needs, in safetensors and JSON.
+"""What a step in progress writes: its metrics, and a checkpoint with everything that a resumed run needs.
 
 The order of samples, augmentations and the learning rate are functions of the position, so no random state is kept.
 The teacher is the last step's model folder, and the student before training follows from it.
@@ -6,18 +6,30 @@ The teacher is the last step's model folder, and the student before training fol
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tiss.config import from_mapping
-from tiss.engine.sharding import whole
 from tiss.errors import TissError
-from tiss.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from tiss.files import (
+    append_line,
+    atomic_folder,
+    read_json,
+    read_tensors,
+    truncate_to,
+    write_json,
+    write_tensors,
+)
+
+if TYPE_CHECKING:
+    from tiss.engine.device import World
 
 FORMAT = 1
 
@@ -35,19 +47,16 @@ class Position:
 def save_checkpoint(
     folder: Path,
     position: Position,
-    model_state: dict[str, Tensor],
-    optimizer_state: tuple[dict[str, Tensor], dict[str, Any]],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
     method_state: dict[str, Tensor],
 ) -> None:
     """Writes `folder` whole or not at all."""
-    tensors, numbers = optimizer_state
     with atomic_folder(folder) as temporary:
-        write_tensors(temporary / "model.safetensors", model_state)
-        write_tensors(temporary / "optimizer.safetensors", tensors)
+        write_tensors(temporary / "model.safetensors", model.state_dict())
+        write_tensors(temporary / "optimizer.safetensors", optimizer_tensors(optimizer))
         write_tensors(temporary / "method.safetensors", method_state)
-        write_json(
-            temporary / "state.json", {"format": FORMAT, "position": asdict(position), "optimizer": numbers}
-        )
+        write_json(temporary / "state.json", {"format": FORMAT, "position": asdict(position)})
 
 
 def read_position(folder: Path) -> Position | None:
@@ -70,51 +79,65 @@ def load_model(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     return read_tensors(folder / "method.safetensors")
 
 
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimizer's state by names such as "3.exp_avg": the parameter's place and the kind."""
+    states = optimizer.state_dict()["state"]
+    pairs = {f"{place}.{kind}": value for place, state in states.items() for kind, value in state.items()}
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
 def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     """Restores the optimizer in place."""
-    numbers = read_json(folder / "state.json")["optimizer"]
-    restore_optimizer(optimizer, read_tensors(folder / "optimizer.safetensors"), numbers)
-
-
-def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as named tensors and named numbers, by the order of its parameters.
-
-    Where it is sharded, all processes must call this together.
-    """
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, Any] = {}
-    for index, state in optimizer.state_dict()["state"].items():
-        for key, value in state.items():
-            if isinstance(value, Tensor):
-                tensors[f"{index}.{key}"] = whole(value)
-            elif value is not None:
-                numbers[f"{index}.{key}"] = value
-    return tensors, numbers
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]
-) -> None:
-    """Loads what `flatten_optimizer` returned into `optimizer`."""
+    content: dict[str, Any] = optimizer.state_dict()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in {**tensors, **numbers}.items():
-        index, _, key = name.partition(".")
-        if isinstance(value, Tensor):
-            value = laid_out_like(value, parameters[int(index)])
-        state.setdefault(int(index), {})[key] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for name, value in read_tensors(folder / "optimizer.safetensors").items():
+        place, _, kind = name.partition(".")
+        parameter = parameters[int(place)]
+        if value.shape == parameter.shape:
+            # a file keeps no strides, and a fused kernel accepts only what is laid out like its parameter
+            value = torch.empty_like(parameter.detach()).copy_(value)
+        content["state"].setdefault(int(place), {})[kind] = value
+    optimizer.load_state_dict(content)
 
 
-def laid_out_like(value: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor of `parameter`'s shape, sharded and laid out in memory as that is; any other as it is.
+class Journal:
+    """Where a training step writes its metrics and its checkpoint; without a folder, nowhere."""
 
-    A file keeps no strides, and an optimizer's fused kernel accepts only what is laid out like its parameter.
-    """
-    if value.shape != parameter.shape:
-        return value
-    if isinstance(parameter, DTensor):
-        value = value.to(parameter.device, parameter.dtype)
-        return distribute_tensor(value, parameter.device_mesh, parameter.placements)
-    return torch.empty_like(parameter.detach()).copy_(value)
+    def __init__(self, world: World, folder: Path | None = None) -> None:
+        self.world, self.folder = world, folder
+        self.checkpoint = folder / "checkpoint" if folder else None
+        self.metrics = folder / "metrics.jsonl" if folder else None
+
+    def log(self, line: dict[str, Any]) -> None:
+        """One line of metrics."""
+        if self.metrics is None:
+            return
+        if self.world.is_main:
+            append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
+        if self.world.accelerator.log_with:
+            part = f"step-{line['step']}"  # iterations start at 0 in every step, so each has its own curves
+            values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
+            values |= {f"{part}/{name}": line[name] for name in ("loss", "images_per_second")}
+            self.world.accelerator.log(values, step=line["iteration"])
+
+    def size(self) -> int:
+        """Bytes of metrics written so far."""
+        return self.metrics.stat().st_size if self.metrics and self.metrics.exists() else 0
+
+    def rewind(self, size: int) -> None:
+        """Drops metrics written after the checkpoint that a run resumes from."""
+        if self.metrics and self.world.is_main:
+            truncate_to(self.metrics, size)
+
+    def restart(self, step: int) -> None:
+        """Drops metrics of `step`: an attempt at it was stopped before its first checkpoint."""
+
+        def is_earlier(line: bytes) -> bool:
+            try:
+                return bool(json.loads(line)["step"] < step)
+            except (ValueError, KeyError, TypeError):  # a line that was cut off
+                return False
+
+        if self.metrics and self.size():
+            with open(self.metrics, "rb") as lines:
+                self.rewind(sum(map(len, takewhile(is_earlier, lines))))

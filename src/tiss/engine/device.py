@@ -1,7 +1,5 @@
 """The device, the precision and the other processes: everything a run needs to know about its machine."""
 
-from __future__ import annotations
-
 import atexit
 import os
 from collections.abc import Iterator
@@ -15,13 +13,12 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import InitProcessGroupKwargs, LoggerType
+from accelerate.utils import InitProcessGroupKwargs, LoggerType, gather_object
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from tiss.config import TrainConfig
 from tiss.errors import TissError, suggest
-from tiss.models.model import SegmentationModel
+from tiss.models import SegmentationModel
 
 WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it for the same numbers twice
 
@@ -38,20 +35,20 @@ class World:
         self.autocast_bf16 = train.precision == "bf16" or (train.precision == "auto" and device == "cuda")
         # accelerate keeps one state per process; a second run with another precision needs a new one
         AcceleratorState._reset_state(reset_partial_state=False)
-        timeout = timedelta(minutes=train.timeout)
         self.accelerator = Accelerator(
             cpu=device == "cpu",
             mixed_precision="bf16" if self.autocast_bf16 else "no",
             log_with=train.tracker,
             project_dir=folder,
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)],
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(minutes=train.timeout))],
         )
         self.timeout = train.timeout
         self.device: torch.device = self.accelerator.device
         self.rank = self.accelerator.process_index
         self.size = self.accelerator.num_processes
         if self.size > 1:
-            atexit.register(leave_group)
+            # threads of a group that is still there at the end of the process would abort it
+            atexit.register(self.accelerator.state.destroy_process_group)
         if self.device.type == "cuda":
             # float32 products outside the models (contrast, POD) may use the matrix units, as the models do
             torch.set_float32_matmul_precision("high")
@@ -60,10 +57,8 @@ class World:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    @contextmanager
-    def autocast(self) -> Iterator[None]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast_bf16):
-            yield
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast_bf16)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model for training: as it is, or with gradients shared by the processes.
@@ -71,12 +66,12 @@ class World:
         On GPUs batch norms share their statistics too. On CPUs, where torch has no such batch norm, each process
         normalises with its own images, and the running statistics are those of the first process.
         """
-        if self.size == 1 or isinstance(model, FSDPModule):
+        if self.size == 1:
             return model
         if self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(model)
-            return nn.parallel.DistributedDataParallel(model, device_ids=[self.device])
-        return nn.parallel.DistributedDataParallel(model)
+        devices = [self.device] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=devices)
 
     @contextmanager
     def failures_explained(self) -> Iterator[None]:
@@ -86,33 +81,25 @@ class World:
         except RuntimeError as error:  # DistError is one
             text = str(error)
             if "use_deterministic_algorithms" in text:
-                reason = text.split(". ")[0]
-                raise TissError(
-                    f"true: {reason}; set it to false, or choose another method or encoder",
-                    setting="train.deterministic",
-                ) from error
-            if self.size > 1 and is_broken_connection(error):
-                if "imed out" in text:
-                    raise TissError(
-                        f"{self.timeout:g}: no answer from another process for so many minutes; if one of them "
-                        "needs longer, raise it; else find out which one hangs (py-spy dump), then resume",
-                        setting="train.timeout",
-                    ) from error
-                raise TissError(
-                    "another process ended: its own message says why; when that is mended, resume the run"
-                ) from error
-            raise
+                problem = f"true: {text.split('. ')[0]}; set it to false, or choose another method or encoder"
+                raise TissError(problem, setting="train.deterministic") from error
+            if self.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in text):
+                raise
+            if "imed out" in text:
+                problem = (
+                    f"{self.timeout:g}: no answer from another process for so many minutes; if one of them "
+                )
+                problem += "needs longer, raise it; else find out which one hangs (py-spy dump), then resume"
+                raise TissError(problem, setting="train.timeout") from error
+            problem = "another process ended: its own message says why; when that is mended, resume the run"
+            raise TissError(problem) from error
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
 
     def union(self, items: list[str]) -> list[str]:
         """What any of the processes holds, sorted."""
-        lists: list[list[str]] = [items]
-        if self.size > 1:
-            lists = [[] for _ in range(self.size)]
-            dist.all_gather_object(lists, items)
-        return sorted({item for part in lists for item in part})
+        return sorted(set(gather_object(items)))
 
     def share_of(self, batch: int, accumulate: int) -> int:
         """Images of one micro-batch in this process; a batch that does not divide evenly is refused."""
@@ -120,22 +107,9 @@ class World:
         if batch % parts:
             nearest = max(1, round(batch / parts)) * parts
             more = f" × train.accumulate {accumulate}" if accumulate > 1 else ""
-            raise TissError(
-                f"{batch}: cannot be split over {self.size} process(es){more}: use {nearest}",
-                setting="train.batch",
-            )
+            problem = f"{batch}: cannot be split over {self.size} process(es){more}: use {nearest}"
+            raise TissError(problem, setting="train.batch")
         return batch // parts
-
-
-def leave_group() -> None:
-    """At the end of a process: threads of a group that is still there would abort it."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def is_broken_connection(error: Exception) -> bool:
-    """Whether `error` is only what the end of another process looks like from here."""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def check_tracker(name: str | None) -> None:
@@ -157,9 +131,8 @@ def choose_device(name: str) -> str:
     if name not in available:
         raise TissError(f"takes auto, cpu, cuda or mps, not {name!r}", setting="train.device")
     if not available[name]:
-        raise TissError(
-            f"{name}: torch {torch.__version__} finds no such device here; use cpu", setting="train.device"
-        )
+        problem = f"{name}: torch {torch.__version__} finds no such device here; use cpu"
+        raise TissError(problem, setting="train.device")
     return name
 
 
@@ -186,18 +159,9 @@ def make_fast(model: SegmentationModel, train: TrainConfig, world: World) -> Non
     """
     if world.device.type == "cuda":
         model.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    compile_model(model, train, world)
-
-
-def compile_model(model: SegmentationModel, train: TrainConfig, world: World) -> None:
-    """Compiles the parts of the model that the run asks for, each once."""
     if train.compile == "on" or (train.compile == "auto" and world.device.type == "cuda"):
-        for module in compiled_parts(model):
-            if module._compiled_call_impl is None and (train.compile == "on" or module is not model.body):
-                module.compile(dynamic=False)
-
-
-def compiled_parts(model: SegmentationModel) -> list[nn.Module]:
-    """The blocks of a transformer, or the whole body where blocks differ from each other."""
-    blocks = getattr(model.encoder, "blocks", None)
-    return list(blocks) if isinstance(blocks, nn.ModuleList) else [model.body]
+        blocks = getattr(model.encoder, "blocks", None)
+        parts = blocks if isinstance(blocks, nn.ModuleList) else [model.body] if train.compile == "on" else []
+        for part in parts:
+            if part._compiled_call_impl is None:  # else done at an earlier step
+                part.compile(dynamic=False)

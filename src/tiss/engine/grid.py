@@ -1,17 +1,14 @@
 """A grid: a table of runs, some of which share their first step, done by any number of workers, each run once."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import itertools
 import json
-import os
 import shlex
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +18,19 @@ from tiss.data.base import Dataset
 from tiss.engine.progress import Reporter, duration
 from tiss.engine.results import read_results
 from tiss.engine.run import Run, open_run
-from tiss.engine.run_folder import MACHINE, RunFolder, read_config, run_name
-from tiss.engine.settings import identity
+from tiss.engine.run_folder import MACHINE, RunFolder, flatten, identity, read_config, run_name
 from tiss.errors import TissError
-from tiss.files import Lock, write_text
+from tiss.files import Lock, make_folder, write_text
 from tiss.methods.base import build_method, settings_from
 
-KEYS = {"about", "defaults", "axes", "runs", "seeds"}
+# the keys of a grid file, and what belongs there
+SHAPES = {
+    "about": "a text",
+    "defaults": "settings by their names, such as {task: 15-1, setup: overlapped}",
+    "runs": "a list of settings, such as [{method: ft}, {method: mib}]",
+    "axes": "a list of values for each key, such as {task: [15-1, 19-1]}; seeds have their own key",
+    "seeds": "a list of different whole numbers, such as [0, 1, 2]",
+}
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,15 @@ class Cell:
     run: Run = field(compare=False, repr=False)  # with every setting resolved
     base: str | None
     identity: str = field(compare=False, repr=False)  # what is done, and with which seed
-    alone: bool = (
-        False  # no other run here has that first step: it trains its own, unless one is there already
-    )
 
     def folder(self, grid: Path) -> Path:
         """Named like the run; where another table left a run of that name with other settings, with a digest."""
-        there = _done_in(grid / self.name)
-        return grid / (self.name if there is None or there == self.identity else self.unique)
+        named = grid / self.name
+        try:
+            other = identity(to_mapping(read_config(named))) != self.identity
+        except TissError:  # there is none, or it is made by a newer version, or damaged: it stays as it is
+            other = (named / "config.yaml").exists()
+        return grid / self.unique if other else named
 
     @property
     def unique(self) -> str:
@@ -54,20 +58,7 @@ class Cell:
         return f"{self.name}-{_digest(self.identity)[:8]}"
 
     def base_folder(self, grid: Path) -> Path | None:
-        """The folder of the shared first step; another grid in this folder may have left one for a run alone."""
-        folder = grid / "bases" / self.base if self.base else None
-        return folder if folder is not None and (not self.alone or is_trained(folder)) else None
-
-
-def _done_in(folder: Path) -> str | None:
-    """What the run in a folder does, as `identity` writes it; None where there is none, or it goes at this moment.
-
-    One that cannot be read is another run: it was made by a newer version, or is damaged, and stays as it is.
-    """
-    try:
-        return identity(to_mapping(read_config(folder)))
-    except TissError as error:
-        return str(error) if (folder / "config.yaml").exists() else None
+        return grid / "bases" / self.base if self.base else None
 
 
 def expand(table: Mapping[str, Any]) -> list[RunConfig]:
@@ -84,7 +75,9 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
         for values in itertools.product(*axes.values()):
             mapping = merge(table.get("defaults") or {}, run)
             for key, value in zip(axes, values, strict=True):
-                mapping = merge(mapping, _nested(key, value))
+                for part in reversed(key.split(".")):
+                    value = {part: value}
+                mapping = merge(mapping, value)
             config = from_mapping(RunConfig, mapping)
             configs.append(replace(config, method=settings_from(config.method)))
     return configs
@@ -92,28 +85,24 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
 
 def check_table(table: Mapping[str, Any]) -> None:
     """Refuses a grid file whose parts have the wrong shape, before they are taken for something else."""
-    unknown = set(table) - KEYS
+    unknown = set(table) - set(SHAPES)
     if unknown:
-        raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(KEYS))}")
-    seeds, runs, axes = table.get("seeds", [0]), table.get("runs"), table.get("axes")
-    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
-    if not whole or not seeds or len(set(seeds)) < len(seeds):
-        raise TissError(f"grid: seeds {seeds}: give a list of different whole numbers, such as [0, 1, 2]")
-    if not isinstance(table.get("defaults") or {}, Mapping):
-        raise TissError(
-            "grid: defaults: give settings by their names, such as {task: 15-1, setup: overlapped}"
-        )
-    if runs is not None and not (
-        isinstance(runs, list) and runs and all(isinstance(run, Mapping) for run in runs)
-    ):
-        raise TissError("grid: runs: give a list of settings, such as [{method: ft}, {method: mib}]")
-    if not isinstance(axes or {}, Mapping):
-        raise TissError("grid: axes: give a list of values for each key, such as {task: [15-1, 19-1]}")
-    for key, values in (axes or {}).items():
-        if not isinstance(values, list) or not values:
-            raise TissError(f"grid: axes: {key}: give a list of values, such as [15-1, 19-1]")
-        if key == "seed":
-            raise TissError("grid: axes: seed has its own place: seeds: [0, 1, 2]")
+        raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(SHAPES))}")
+    about, defaults, runs, axes, seeds = (table.get(key) for key in SHAPES)
+    fits = {
+        "about": isinstance(about, str),
+        "defaults": isinstance(defaults, dict),
+        "runs": _list_of(runs, dict),
+        "axes": isinstance(axes, dict) and "seed" not in axes and all(map(_list_of, axes.values())),
+        "seeds": _list_of(seeds, int) and len(set(seeds or ())) == len(seeds or ()),
+    }
+    for key, remedy in SHAPES.items():
+        if table.get(key) is not None and not fits[key]:
+            raise TissError(f"grid: {key} {table[key]}: give {remedy}")
+
+
+def _list_of(values: Any, kind: type | None = None) -> bool:
+    return isinstance(values, list) and bool(values) and all(kind in (None, type(item)) for item in values)
 
 
 def plan(table: Mapping[str, Any]) -> list[Cell]:
@@ -137,8 +126,7 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
         if any(cell.name == name for cell in cells):
             name += f"-{digest[:8]}"
         cells.append(Cell(name, config, run, base_key(run), identity(to_mapping(complete))))
-    counts = {cell.base: sum(other.base == cell.base for other in cells) for cell in cells}
-    return [replace(cell, alone=counts[cell.base] == 1) for cell in cells]
+    return cells
 
 
 def base_key(run: Run) -> str | None:
@@ -168,59 +156,34 @@ def base_key(run: Run) -> str | None:
     return f"{config.data.name}-{config.model.encoder}-seed{config.seed}-{_digest(what)[:10]}"
 
 
-def is_trained(base: Path) -> bool:
-    """Whether a first step is complete."""
-    return RunFolder(base).step(0).is_complete
-
-
 def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
     """Every run as an ordinary command, first steps first, for any scheduler."""
-    seen: set[str] = set()
+    bases: dict[Path | None, Cell] = {}
     for cell in cells:
-        base = cell.base_folder(grid)
-        if base is not None and cell.base not in seen:
-            seen.add(str(cell.base))
+        bases.setdefault(cell.base_folder(grid), cell)
+    for base, cell in bases.items():
+        if base is not None:
             yield command_of(replace(cell.config, out=str(base)), extra=["--steps", "1"])
     for cell in cells:
         base = cell.base_folder(grid)
         yield command_of(replace(cell.config, out=str(cell.folder(grid)), base=str(base) if base else None))
 
 
-def command_of(config: RunConfig, extra: list[str] | None = None) -> str:
+def command_of(config: RunConfig, extra: Iterable[str] = ()) -> str:
     """`config` as a `tiss run` command with only the flags that differ from the defaults."""
-    mapping = to_mapping(config)
-    default = to_mapping(replace(RunConfig(), method=type(config.method)()))
+    usual = flatten(to_mapping(replace(RunConfig(), method=type(config.method)())))
     words = ["tiss", "run", "--method", config.method.name]
-    words += [word for key in mapping for word in _flag_words(key, mapping[key], default[key])]
-    return shlex.join([*words, *(extra or [])])
+    for key, value in flatten(to_mapping(config)).items():
+        if value != usual.get(key) and key != "method.name":
+            words += [f"--{key.removesuffix('.name')}", _flag_text(value)]
+    return shlex.join([*words, *extra])
 
 
-def _flag_words(key: str, value: Any, default: Any) -> list[str]:
-    if isinstance(value, dict):
-        words = (
-            ["--" + key, str(value["name"])]
-            if key != "method" and value.get("name") != default.get("name")
-            else []
-        )
-        for inner, inner_value in value.items():
-            if inner != "name":
-                words += _flag_words(f"{key}.{inner}", inner_value, default.get(inner))
-        return words
-    if value == default:
-        return []
-    if isinstance(value, list):
-        text = (
-            "/".join(map(",".join, value))
-            if value and isinstance(value[0], list)
-            else ",".join(map(str, value))
-        )
-        return [f"--{key}", text]
-    return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    first, _, rest = key.partition(".")
-    return {first: _nested(rest, value)} if rest else {first: value}
+def _flag_text(value: Any) -> str:
+    if isinstance(value, list):  # groups of classes, or numbers
+        nested = any(isinstance(item, list) for item in value)
+        return "/".join(map(_flag_text, value)) if nested else ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _digest(value: Any) -> str:
@@ -229,21 +192,17 @@ def _digest(value: Any) -> str:
 
 def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -> dict[str, str]:
     """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
-    start, stamp = time.monotonic(), _stamp(grid)
+    start = time.monotonic()
     state = {cell.name: "done" for cell in cells if is_finished(cell.folder(grid))}
     before = len(state)
     reporter.say(_progress(cells, grid, state, before, 0))
-    while True:
-        open_cells = [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]
-        progressed = False
-        for cell in open_cells:
-            state[cell.name] = _attempt(cell, grid, reporter, stamp)
-            progressed = progressed or state[cell.name] in ("done", "failed")
+    while left := [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]:
+        for cell in left:
+            state[cell.name] = _attempt(cell, grid, reporter)
             reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
-        if all(state.get(cell.name) in ("done", "failed") for cell in cells):
-            return state
-        if not progressed:
+        if all(state[cell.name] == "elsewhere" for cell in left):
             time.sleep(wait)  # other workers have what is left, or its base
+    return state
 
 
 def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int, seconds: float) -> str:
@@ -256,71 +215,53 @@ def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int,
     return f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}"
 
 
-def _attempt(cell: Cell, grid: Path, reporter: Reporter, stamp: int) -> str:
-    """One cell: done, failed (here, or elsewhere since `stamp`), or busy elsewhere."""
+def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
+    """One cell: done, failed, or busy elsewhere."""
     if is_finished(cell.folder(grid)):
         return "done"
-    claim = Lock(_claims(grid) / f"{cell.name}.lock")
-    if not claim.try_acquire():
-        return "elsewhere"
-    failure = _claims(grid) / f"{cell.unique}.failed.txt"
+    failure = make_folder(grid / "claims") / f"{cell.unique}.failed.txt"
     try:
-        folder = cell.folder(grid)  # asked again: until we held the claim, another table might take the name
-        if failure.exists() and failure.stat().st_mtime_ns > stamp:
-            return "failed"  # another worker's: it would fail here, too, until the grid is started again
-        damage = damage_of(folder / "results.json")
-        if damage:
-            reporter.say(f"grid: {damage}: repeated now")
-        base = cell.base_folder(grid)
-        if (folder / "config.yaml").exists() and read_config(folder).base is None:
-            base = None  # it has begun with a first step of its own
-        if base is not None and not _ensure_base(cell, base, grid, reporter):
-            return "elsewhere"
-        reporter.say(f"grid: {folder.name}")
-        run_in(cell.run, folder, str(base) if base else cell.config.base).execute(
-            resume=folder.exists(), reporter=reporter
-        )
-        failure.unlink(missing_ok=True)
-        return "done"
+        with claimed(grid, cell.name) as mine:
+            if not mine:
+                return "elsewhere"
+            folder = cell.folder(grid)  # asked again: until now, another table might take the name
+            if (folder / "results.json").exists():
+                reporter.say(f"grid: {folder}: results.json is damaged or of an unfinished run: resumed")
+            base = cell.base_folder(grid)
+            if (folder / "config.yaml").exists() and read_config(folder).base is None:
+                base = None  # version 0.1 began it with a first step of its own
+            if base is not None and not RunFolder(base).step(0).is_complete:
+                with claimed(grid, f"base-{base.name}") as mine:
+                    if not mine:
+                        return "elsewhere"
+                    reporter.say(f"grid: first step {base.name}")
+                    execute(cell.run, base, None, reporter, steps=1)
+            reporter.say(f"grid: {folder.name}")
+            execute(cell.run, folder, str(base) if base else cell.config.base, reporter)
+            failure.unlink(missing_ok=True)
+            return "done"
     except Exception as error:  # one broken run must not stop the rest
         write_text(failure, traceback.format_exc())
         reporter.say(f"grid: {cell.name} failed: {error}")
         return "failed"
     finally:
-        claim.release()
         gc.collect()  # a run's CUDA graphs hold GPU memory until they are collected
 
 
-def _ensure_base(cell: Cell, base: Path, grid: Path, reporter: Reporter) -> bool:
-    """Trains the shared first step unless it is there; False while another worker trains it."""
-    if is_trained(base):
-        return True
-    claim = Lock(_claims(grid) / f"base-{base.name}.lock")
-    if not claim.try_acquire():
-        return False
+@contextmanager
+def claimed(grid: Path, name: str) -> Iterator[bool]:
+    """Whether this worker has what `name` stands for to itself, until the block ends."""
+    lock = Lock(grid / "claims" / f"{name}.lock")
     try:
-        reporter.say(f"grid: first step {base.name}")
-        run_in(cell.run, base, None).execute(resume=base.exists(), reporter=reporter, steps=1)
-        return True
+        yield lock.try_acquire()
     finally:
-        claim.release()
+        lock.release()
 
 
-def run_in(run: Run, folder: Path, base: str | None) -> Run:
-    """The run, written into another folder and started from `base`."""
-    return replace(run, folder=folder, config=replace(run.config, out=str(folder), base=base))
-
-
-def _stamp(grid: Path) -> int:
-    """Now, by the clock of the file system: it is the one that dates other workers' files."""
-    with tempfile.NamedTemporaryFile(dir=_claims(grid), prefix=".now-") as file:
-        return os.stat(file.name).st_mtime_ns
-
-
-def _claims(grid: Path) -> Path:
-    folder = grid / "claims"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def execute(run: Run, folder: Path, base: str | None, reporter: Reporter, steps: int | None = None) -> None:
+    """Does the run, or its first steps, in another folder and from `base`; resumes what is there."""
+    run = replace(run, folder=folder, config=replace(run.config, out=str(folder), base=base))
+    run.execute(resume=folder.exists(), steps=steps, reporter=reporter)
 
 
 def is_finished(folder: Path) -> bool:
@@ -330,13 +271,3 @@ def is_finished(folder: Path) -> bool:
         return path.exists() and bool(read_results(path)["finished"])
     except TissError:
         return False
-
-
-def damage_of(path: Path) -> str | None:
-    """What is wrong with a results.json, and the remedy."""
-    try:
-        if path.exists():
-            read_results(path)
-    except TissError as error:
-        return str(error)
-    return None

@@ -1,7 +1,5 @@
 """Predictions for images of any size: one predictor for Python, the command line, the web page and exports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +15,7 @@ from torch import Tensor
 from tiss.data.images import read_image
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits, window_starts
-from tiss.models.model import Rule, SegmentationModel, choose_labels
+from tiss.models import Rule, SegmentationModel, choose_labels
 from tiss.palette import class_colours
 
 MOST_LOGITS = 2**27  # numbers held at once: half a gigabyte in float32
@@ -77,15 +75,25 @@ class Predictor:
         self.native = native
         self.device = device
         self.classes = tuple(model.classes)
+        self.colours = tuple(class_colours(len(self.classes)))
 
-    def on(self, device: torch.device | str) -> Predictor:
+    def on(self, device: torch.device | str) -> "Predictor":
         """The same predictor on another device; the model moves with it."""
         return Predictor(self.model, self.size, self.native, device)
 
     def labels(self, images: Sequence[Tensor]) -> list[Tensor]:
         """uint8 images 3 × H × W of one size to channel numbers H × W (uint8, on the CPU)."""
+        batch = torch.stack(list(images)).to(self.device)
+        height, width = batch.shape[-2:]
+        if not self.native or min(height, width) < self.size:
+            batch = resize(batch, self.size)
         with torch.inference_mode():
-            found = self._labels(torch.stack(list(images)).to(self.device))
+            if len(self.classes) * batch[:, 0].numel() > MOST_LOGITS:
+                tiles = tile_labels(self.model, batch, self.size)[:, None].float()
+                found = F.interpolate(tiles, (height, width), mode="nearest-exact")[:, 0]
+            else:
+                logits = slide_logits(self.model, batch, window=self.size)
+                found = upsample_labels(logits, (height, width), self.model.rule)
         return [label.to("cpu", torch.uint8) for label in found]
 
     def one(self, image: Tensor) -> Tensor:
@@ -95,16 +103,11 @@ class Predictor:
     def predict(self, image: Any) -> Prediction:
         """Class indices at the image's own size; `image` is a path, a PIL image or a uint8 array H × W × 3."""
         pixels = to_pixels(image)
-        colours = tuple(class_colours(len(self.classes)))
-        return Prediction(self.one(pixels).numpy(), pixels.permute(1, 2, 0).numpy(), self.classes, colours)
+        return self.prediction(pixels, self.one(pixels))
 
-    def _labels(self, images: Tensor) -> Tensor:
-        height, width = images.shape[-2:]
-        scaled = images if self.native and min(height, width) >= self.size else resize(images, self.size)
-        if len(self.classes) * scaled[:, 0].numel() > MOST_LOGITS:
-            return resize_labels(tile_labels(self.model, scaled, self.size), (height, width))
-        logits = slide_logits(self.model, scaled, window=self.size)
-        return upsample_labels(logits, (height, width), self.model.rule)
+    def prediction(self, image: Tensor, labels: Tensor) -> Prediction:
+        """What `labels` gave for an image uint8 3 × H × W."""
+        return Prediction(labels.numpy(), image.permute(1, 2, 0).numpy(), self.classes, self.colours)
 
 
 def seen_size(model: SegmentationModel) -> int:
@@ -189,13 +192,6 @@ def tile_labels(model: SegmentationModel, images: Tensor, window: int) -> Tensor
                 :, first_row - top : last_row - top, first_column - left : last_column - left
             ]
     return labels
-
-
-def resize_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Labels N × H × W resized to `size` by the nearest pixel."""
-    if tuple(labels.shape[-2:]) == size:
-        return labels
-    return F.interpolate(labels[:, None].float(), size, mode="nearest-exact")[:, 0].long()
 
 
 def _cells(length: int, window: int) -> list[tuple[int, int, int]]:

@@ -1,28 +1,20 @@
 """What a person sees during long work: bars on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 
-class Bar(Protocol):
-    """The progress of one long task."""
+class Bar:
+    """The progress of one long task; this one shows nothing."""
 
-    def advance(self, count: int = 1, note: str = "") -> None: ...
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """`count` more units are done; `note` stands at the end of the line until the next one."""
 
 
 class Reporter:
@@ -34,12 +26,7 @@ class Reporter:
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
         """A bar of `total` units, of which `done` were done before."""
-        yield _SilentBar()
-
-
-class _SilentBar:
-    def advance(self, count: int = 1, note: str = "") -> None:
-        pass
+        yield Bar()
 
 
 class TerminalReporter(Reporter):
@@ -58,43 +45,38 @@ class TerminalReporter(Reporter):
             yield _LineBar(self, title, total, done)
             return
         columns = (
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            *progress.Progress.get_default_columns(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(title, total=total, completed=done, note="")
-            yield _RichBar(progress, task)
+        with progress.Progress(*columns, console=self.console, transient=True) as shown:
+            yield _RichBar(shown, shown.add_task(title, total=total, completed=done, note=""))
 
 
-class _RichBar:
-    def __init__(self, progress: Progress, task: int) -> None:
-        self.progress, self.task = progress, task
+class _RichBar(Bar):
+    def __init__(self, shown: progress.Progress, task: progress.TaskID) -> None:
+        self.shown, self.task = shown, task
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        if note:
-            self.progress.update(self.task, advance=count, note=note)  # type: ignore[arg-type]
-        else:
-            self.progress.update(self.task, advance=count)  # type: ignore[arg-type]
+        fields: dict[str, Any] = {"note": note} if note else {}
+        self.shown.update(self.task, advance=count, **fields)
 
 
-class _LineBar:
+class _LineBar(Bar):
     def __init__(self, reporter: TerminalReporter, title: str, total: int, done: int) -> None:
         self.reporter, self.title, self.total, self.done = reporter, title, total, done
-        self.first_done, self.start, self.last = done, time.monotonic(), time.monotonic()
+        self.before, self.start = done, time.monotonic()
+        self.last = self.start
 
     def advance(self, count: int = 1, note: str = "") -> None:
         self.done += count
         now = time.monotonic()
         if now - self.last >= self.reporter.interval and self.done < self.total:
             self.last = now
-            left = (now - self.start) / max(1, self.done - self.first_done) * (self.total - self.done)
-            text = f"{self.title}: {self.done}/{self.total}, {duration(left)} left {note}"
-            self.reporter.say(text.rstrip())
+            left = (now - self.start) / max(1, self.done - self.before) * (self.total - self.done)
+            self.reporter.say(
+                f"{self.title}: {self.done}/{self.total}, {duration(left)} left {note}".rstrip()
+            )
 
 
 def duration(seconds: float) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
 from tiss.errors import TissError
 from tiss.methods.base import METHODS, Method, settings_from
-from tiss.models.encoder import EncoderDefaults, encoder_defaults
+from tiss.models import Encoder, outline
 
 PAPER: dict[str, Any] = {
     "optimizer": "sgd",
@@ -36,12 +36,12 @@ DEMO: dict[str, Any] = {
 }
 
 
-def recipe_values(name: str, data: str, encoder: EncoderDefaults, method: type[Method]) -> dict[str, Any]:
+def recipe_values(name: str, data: str, encoder: Encoder, method: type[Method]) -> dict[str, Any]:
     """The settings of a recipe: `tuned` is the paper's with what the encoder's family and the method need."""
     if name == "demo":
         return dict(DEMO)
     paper = PAPER | PAPER_BY_DATA.get(data, {})
-    return paper | encoder.tuned | dict(method.tuned) if name == "tuned" else paper
+    return paper | asdict(encoder.tuned) | dict(method.tuned) if name == "tuned" else paper
 
 
 def default_encoder(config: RunConfig) -> str:
@@ -57,11 +57,11 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
     crop = config.data.crop or dataset.default_crop
     scale = config.data.scale or ((1.0, 1.0) if built_in else (0.5, 2.0))
     encoder_name = default_encoder(config)
-    encoder = encoder_defaults(encoder_name)
+    encoder = outline(encoder_name)
     model = replace(
         config.model,
         encoder=encoder_name,
-        decoder=config.model.decoder or encoder.decoder,
+        decoder=config.model.decoder or encoder.default_decoder,
         image_size=config.model.image_size or crop,
     )
     name = config.train.recipe or ("demo" if built_in else "paper")

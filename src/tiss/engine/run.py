@@ -1,7 +1,5 @@
 """One experiment: a loop over steps, from a configuration to results.json. It can be resumed at any moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -10,20 +8,22 @@ from typing import Any
 
 from torch import Tensor
 
+from tiss import __version__
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
-from tiss.engine.checkpoint import read_position
+from tiss.engine.checkpoint import Journal, read_position
 from tiss.engine.device import World
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
-from tiss.engine.results import results_of, write_results
-from tiss.engine.run_folder import Journal, RunFolder, describe_environment, dump_config, run_name
+from tiss.engine.results import FORMAT
+from tiss.engine.run_folder import RunFolder, describe_environment, dump_config, read_config, run_name
 from tiss.engine.session import Session, base_folder, load_base
 from tiss.errors import SpaceError, TissError
+from tiss.evaluation.scores import run_scores
 from tiss.files import read_json, reserve, write_json
 from tiss.methods.base import METHODS, check_pair
 from tiss.models import SegmentationModel
-from tiss.scenarios.scenario import Scenario, Step, load_scenario
+from tiss.scenarios import Scenario, Step, load_scenario
 
 
 @dataclass(frozen=True)
@@ -50,31 +50,124 @@ class Run:
         return self.files.step(step % done).model()
 
     def results(self) -> dict[str, Any]:
-        return results_of(self.files, self.config, self.scenario)
+        """The scores of every finished step, as written to results.json."""
+        config, scenario, done = self.config, self.scenario, self.steps_done
+        has_background = scenario.dataset.has_background
+        matrices = [self.files.step(index).confusion() for index in range(done)]
+        scored = run_scores(matrices, scenario.classes, scenario.groups, has_background=has_background)
+        for entry, step in zip(scored["steps"], scenario, strict=False):
+            entry["train_images"], entry["test_images"] = len(step.train), len(step.test)
+        return {
+            "format": FORMAT,
+            "tiss": __version__,
+            "data": config.data.name,
+            "task": config.task,
+            "setup": config.setup,
+            "protocol": config.protocol.name,
+            "holdout": config.holdout,
+            "method": config.method.name,
+            "encoder": config.model.encoder,
+            "decoder": config.model.decoder,
+            "seed": config.seed,
+            "finished": done == len(scenario),
+            "classes": list(scenario.classes),
+            "has_background": has_background,
+            "groups": [list(group) for group in scenario.groups],
+            **scored,
+        }
 
     def execute(
         self, *, resume: bool = False, steps: int | None = None, reporter: Reporter | None = None
     ) -> dict[str, Any]:
         """Trains and tests every step that is not done yet; `steps` stops after the first so many."""
-        config, world = self.config, World(self.config.train, self.folder)
+        config, files, world = self.config, self.files, World(self.config.train, self.folder)
         reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
         session: Session | None = None
-        with world.failures_explained(), self.files.opened(config, world, resume) as journal:
+        with world.failures_explained(), files.opened(config, world, resume) as journal:
             if world.is_main:
-                note_environment(self, world, reporter)
+                self.note_environment(world, reporter)
             if config.train.tracker:
                 world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
             for step in list(self.scenario)[self.steps_done : steps]:
-                with resumable(self.files, step):
-                    session = session or start_session(self, step, world, reporter)
-                    do_step(self, session, step, journal)
+                with resumable(files.checkpoint, step):
+                    session = session or self.start_session(step, world, reporter)
+                    self.do_step(session, step, journal)
             if config.train.tracker:
                 world.accelerator.end_training()
             if world.is_main:
-                write_results(self.files, config, self.scenario)
-                self.files.remove_checkpoint()
+                write_json(self.folder / "results.json", self.results())
+                files.remove_checkpoint()
             world.wait()
         return self.results()
+
+    def note_environment(self, world: World, reporter: Reporter) -> None:
+        """Writes environment.json, and says which images were left out as faulty."""
+        left_out = self.scenario.dataset.left_out
+        environment = {**describe_environment(world), "data_left_out": dict(left_out)}
+        write_json(self.folder / "environment.json", environment)
+        for split, problems in left_out.items():
+            if problems:
+                reporter.say(f"{split}: {len(problems)} faulty, left out; the first: {problems[0]}")
+
+    def start_session(self, step: Step, world: World, reporter: Reporter) -> Session:
+        """The session that does `step`: a new model, one from another run, or that of the step before."""
+        model, state, config = None, None, self.config
+        if step.index > 0:
+            last = self.files.step(step.index - 1)
+            model, state = last.model(), last.method_state()
+        elif config.base:
+            model = load_base(config.base, step, config)
+        return Session.start(config, step, model=model, state=state, world=world, reporter=reporter)
+
+    def do_step(self, session: Session, step: Step, journal: Journal) -> None:
+        """Trains a step, or adopts the first one from `base`; then tests and stores it, in space reserved before."""
+        is_main, seconds = session.world.is_main, None
+        with reserve(self.folder, session.size_after(step)) if is_main else nullcontext():
+            if step.index == 0 and self.config.base:
+                session.adopt(step, base_folder(self.config.base))
+            else:
+                seconds = session.learn(step, journal)
+            matrix = session.confusion(step.test)
+        if is_main:
+            self.store_step(session, step, matrix, seconds)
+        session.world.wait()
+
+    def store_step(self, session: Session, step: Step, matrix: Tensor, seconds: float | None) -> None:
+        """Writes the step's folder whole, then the results; only then its checkpoint is removed."""
+        method, skipped = self.config.method.name, {k: ids for k, ids in session.skipped.items() if ids}
+        record = {"step": step.index, "method": method, "eval_size": self.config.eval.size}
+        record["scenario"] = str(self.scenario)
+        with self.files.step(step.index).writing(session.model, session.method.state(), matrix, record):
+            pass
+        path = self.folder / "timing.json"
+        timing = read_json(path) if path.exists() else {}
+        seconds = None if seconds is None else round(seconds, 3)
+        timing[f"step-{step.index}"] = {"train_seconds": seconds, "skipped": skipped}
+        write_json(path, timing)
+        for split, ids in skipped.items():
+            session.reporter.say(
+                f"step {step.index}: {len(ids)} {split} image(s) could not be read and were skipped, "
+                f"{ids[0]} the first; timing.json lists them"
+            )
+        results = self.results()
+        write_json(self.folder / "results.json", results)
+        means = results["steps"][-1]["scores"]["all"]
+        shown = next(value for value in means.values() if value is not None)
+        session.reporter.say(
+            f"step {step.index} · {method}: +{', '.join(step.new_classes)} · mIoU {shown:.1f}"
+        )
+        self.files.remove_checkpoint()
+
+
+@contextmanager
+def resumable(checkpoint: Path, step: Step) -> Iterator[None]:
+    """Where the disk is full, says from where the run will resume."""
+    try:
+        yield
+    except SpaceError as error:
+        found = read_position(checkpoint)
+        at = found.iteration if found is not None and found.step == step.index else 0
+        raise SpaceError(f"{error}: from update {at} of step {step.index}") from error
 
 
 def run_experiment(
@@ -97,17 +190,13 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
     """The run that a configuration asks for, every setting resolved; nothing is written yet."""
     # method and model are checked against each other before any weight or image is read
     check_pair(config.method, replace(config.model, encoder=default_encoder(config)))
+    names = ("task", "setup", "protocol", "order", "lists", "holdout")
     scenario = load_scenario(
         config.data.name,
         root=config.data.root,
-        task=config.task,
-        setup=config.setup,
-        protocol=config.protocol,
-        order=config.order,
-        lists=config.lists,
-        holdout=config.holdout,
         dataset=dataset,
         on_error=config.data.on_error,
+        **{name: getattr(config, name) for name in names},
     )
     config = resolve(config, scenario.dataset)
     if METHODS.get(config.method.name).joint:
@@ -118,86 +207,7 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
 
 def load_run(folder: str | Path, root: str | None = None) -> Run:
     """Opens a run folder; `root` is where the data are now, if they have moved."""
-    config = RunFolder(Path(folder)).config()
+    config = read_config(Path(folder))
     if root is not None:
         config = replace(config, data=replace(config.data, root=root))
     return replace(open_run(config), folder=Path(folder))
-
-
-def start_session(run: Run, step: Step, world: World, reporter: Reporter) -> Session:
-    """The session that does `step`: a new model, one from another run, or that of the step before."""
-    if step.index > 0:
-        last = run.files.step(step.index - 1)
-        return Session.start(
-            run.config, step, model=last.model(), state=last.method_state(), world=world, reporter=reporter
-        )
-    model = load_base(run.config.base, step, run.config) if run.config.base else None
-    return Session.start(run.config, step, model=model, world=world, reporter=reporter)
-
-
-def do_step(run: Run, session: Session, step: Step, journal: Journal) -> None:
-    """Trains a step, or adopts the first one from `base`; then tests and stores it, in space reserved before."""
-    space = reserve(run.folder, session.size_after(step)) if session.world.is_main else nullcontext()
-    with space:
-        seconds = None
-        if step.index == 0 and run.config.base:
-            session.adopt(step, base_folder(run.config.base))
-        else:
-            seconds = session.learn(step, journal)
-        matrix = session.confusion(step.test)
-    if session.world.is_main:
-        store_step(run, session, step, matrix, seconds)
-    session.world.wait()
-
-
-def store_step(run: Run, session: Session, step: Step, matrix: Tensor, seconds: float | None) -> None:
-    """Writes the step's folder whole, then the results; only then its checkpoint is removed."""
-    method = session.config.method.name
-    record = {
-        "step": step.index,
-        "method": method,
-        "eval_size": session.config.eval.size,
-        "scenario": str(run.scenario),
-    }
-    with run.files.step(step.index).writing(session.model, session.method.state(), matrix, record):
-        pass
-    results = write_results(run.files, run.config, run.scenario)
-    path = run.folder / "timing.json"
-    timing = read_json(path) if path.exists() else {}
-    timing[f"step-{step.index}"] = {
-        "train_seconds": None if seconds is None else round(seconds, 3),
-        "skipped": {split: ids for split, ids in session.skipped.items() if ids},
-    }
-    write_json(path, timing)
-    for split, ids in session.skipped.items():
-        if ids:
-            session.reporter.say(
-                f"step {step.index}: {len(ids)} {split} image(s) could not be read and were skipped, "
-                f"{ids[0]} the first; timing.json lists them"
-            )
-    means = results["steps"][-1]["scores"]["all"]
-    shown = means["with_background"] if means["with_background"] is not None else means["without_background"]
-    session.reporter.say(f"step {step.index} · {method}: +{', '.join(step.new_classes)} · mIoU {shown:.1f}")
-    run.files.remove_checkpoint()
-
-
-def note_environment(run: Run, world: World, reporter: Reporter) -> None:
-    """Writes environment.json, and says which images were left out as faulty."""
-    left_out = run.scenario.dataset.left_out
-    write_json(
-        run.folder / "environment.json", {**describe_environment(world), "data_left_out": dict(left_out)}
-    )
-    for split, problems in left_out.items():
-        if problems:
-            reporter.say(f"{split}: {len(problems)} faulty, left out; the first: {problems[0]}")
-
-
-@contextmanager
-def resumable(files: RunFolder, step: Step) -> Iterator[None]:
-    """Where the disk is full, says from where the run will resume."""
-    try:
-        yield
-    except SpaceError as error:
-        found = read_position(files.checkpoint)
-        at = found.iteration if found is not None and found.step == step.index else 0
-        raise SpaceError(f"{error}: from update {at} of step {step.index}") from error

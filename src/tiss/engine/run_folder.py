@@ -1,4 +1,4 @@
-"""What a run writes and who may write it: the run folder, its step folders, its journal.
+"""What a run writes and who may write it: the run folder and its step folders; when two runs are the same.
 
 config.yaml       every setting, resolved          step-K/            a model folder, and beside the model
 environment.json  versions, commit, machine          method.safetensors     what the method keeps
@@ -16,11 +16,10 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -28,30 +27,33 @@ from torch import Tensor
 
 from tiss import __version__
 from tiss.config import RunConfig, from_mapping, to_mapping
-from tiss.engine.device import World
+from tiss.engine.checkpoint import Journal
 from tiss.errors import TissError
 from tiss.files import (
     Lock,
-    append_line,
     atomic_folder,
     make_folder,
     read_tensors,
     read_yaml,
     recover,
-    truncate_to,
     write_tensors,
     write_text,
 )
-from tiss.methods.base import settings_from
+from tiss.methods.base import METHODS, settings_from
 from tiss.models import SegmentationModel, from_pretrained
 
-# settings that may differ between the parts of one run: they change where and how fast, not what comes out
-MACHINE = (
-    *("device", "loader", "workers", "compile", "checkpointing", "shard"),
-    *("save_every", "log_every", "tracker", "timeout"),
-)
+if TYPE_CHECKING:
+    from tiss.engine.device import World
+
 PACKAGES = ("torch", "numpy", "pillow", "safetensors", "accelerate", "timm", "transformers", "triton")
 STATE, CONFUSION = "method.safetensors", "confusion.safetensors"
+# settings that may differ between the parts of one run: they change where and how fast, not what comes out
+MACHINE = (
+    *("device", "loader", "workers", "compile", "checkpointing"),
+    *("save_every", "log_every", "tracker", "timeout"),
+)
+PLACES = ("seed", "out", "base", "data.root", "lists", *(f"train.{name}" for name in (*MACHINE, "fused")))
+WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,8 @@ class StepFolder:
     def confusion(self) -> Tensor:
         """The confusion matrix of the test after the step."""
         path = self.path / CONFUSION
-        matrix = read_tensors(path).get("confusion")
-        if (
-            matrix is None
-            or matrix.ndim != 2
-            or matrix.shape[0] != matrix.shape[1]
-            or matrix.is_floating_point()
-        ):
+        matrix = read_tensors(path).get("confusion", torch.empty(0))
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.is_floating_point():
             raise TissError(
                 f"{path}: holds no confusion matrix; remove {self.path} and resume the run to repeat the step"
             )
@@ -117,32 +114,20 @@ class RunFolder:
         """How many steps, from the first on, are complete."""
         return next((index for index in range(steps) if not self.step(index).is_complete), steps)
 
-    def config(self) -> RunConfig:
-        path = self.path / "config.yaml"
-        if not path.exists():
-            raise TissError(f"{self.path} is not a run folder: it has no config.yaml")
-        config = from_mapping(RunConfig, read_yaml(path))
-        return replace(config, method=settings_from(config.method))
-
     def check(self, config: RunConfig, resume: bool) -> None:
         """Refuses a folder that holds anything but this very run, waiting to be resumed."""
-        if not self.path.exists() or not any(self.path.iterdir()):
+        found = {path.name for path in self.path.glob("[!.]*")}
+        if found <= {"lock"}:
             return
-        if not (self.path / "config.yaml").exists():
-            if {path.name for path in self.path.iterdir() if not path.name.startswith(".")} <= {"lock"}:
-                return
-            raise TissError(f"{self.path}: not empty and not a run folder: choose another", setting="out")
-        different = differences(to_mapping(self.config()), to_mapping(config))
-        if different:
-            raise TissError(
-                f"{self.path}: holds another run (different {', '.join(different)}): choose another folder",
-                setting="out",
-            )
-        if not resume:
-            raise TissError(
-                f"{self.path}: holds this run already: resume it (--resume), or choose another folder",
-                setting="out",
-            )
+        if "config.yaml" not in found:
+            problem = "not empty and not a run folder: choose another"
+        elif different := differences(read_config(self.path), config):
+            problem = f"holds another run (different {', '.join(different)}): choose another folder"
+        elif not resume:
+            problem = "holds this run already: resume it, or choose another folder"
+        else:
+            return
+        raise TissError(f"{self.path}: {problem}", setting="out")
 
     @contextlib.contextmanager
     def opened(self, config: RunConfig, world: World, resume: bool) -> Iterator[Journal]:
@@ -176,55 +161,13 @@ class RunFolder:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
 
-class Journal:
-    """Where a training step writes its metrics and its checkpoint; without a folder, nowhere."""
-
-    def __init__(self, world: World, folder: Path | None = None) -> None:
-        self.world, self.folder = world, folder
-        self.checkpoint = folder / "checkpoint" if folder else None
-        self.metrics = folder / "metrics.jsonl" if folder else None
-
-    def log(self, line: dict[str, Any]) -> None:
-        """One line of metrics."""
-        if self.metrics is None:
-            return
-        if self.world.is_main:
-            append_line(self.metrics, json.dumps({**line, "time": round(time.time(), 3)}))
-        if self.world.accelerator.log_with:
-            part = f"step-{line['step']}"  # iterations start at 0 in every step, so each has its own curves
-            values = {f"{part}/loss/{name}": value for name, value in line["losses"].items()}
-            values |= {f"{part}/{name}": line[name] for name in ("loss", "images_per_second")}
-            self.world.accelerator.log(values, step=line["iteration"])
-
-    def size(self) -> int:
-        """Bytes of metrics written so far."""
-        return self.metrics.stat().st_size if self.metrics and self.metrics.exists() else 0
-
-    def rewind(self, size: int) -> None:
-        """Drops metrics written after the checkpoint that a run resumes from."""
-        if self.metrics and self.world.is_main and self.size() > size:
-            truncate_to(self.metrics, size)
-
-    def restart(self, step: int) -> None:
-        """Drops metrics of `step`: an attempt at it was stopped before its first checkpoint."""
-        if self.metrics is None or not self.world.is_main or not self.metrics.exists():
-            return
-        kept = 0
-        with open(self.metrics, "rb") as lines:
-            for line in lines:
-                try:
-                    earlier = json.loads(line)["step"] < step
-                except (ValueError, KeyError, TypeError):  # a line that was cut off
-                    break
-                if not earlier:
-                    break
-                kept += len(line)
-        truncate_to(self.metrics, kept)
-
-
 def read_config(folder: Path) -> RunConfig:
     """The configuration of a run folder."""
-    return RunFolder(folder).config()
+    path = folder / "config.yaml"
+    if not path.exists():
+        raise TissError(f"{folder} is not a run folder: it has no config.yaml")
+    config = from_mapping(RunConfig, read_yaml(path))
+    return replace(config, method=settings_from(config.method))
 
 
 def dump_config(config: RunConfig) -> str:
@@ -238,32 +181,22 @@ def run_name(config: RunConfig) -> str:
     return "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
 
 
-def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """Names of the settings in which two configurations differ, those of the machine left out."""
-    found = []
-    for key in sorted((set(there) | set(here)) - {"out"}):
-        one, two = there.get(key), here.get(key)
-        if key == "train":
-            one, two = ({k: v for k, v in (part or {}).items() if k not in MACHINE} for part in (one, two))
-        if isinstance(one, dict) and isinstance(two, dict):
-            found += [f"{key}.{k}" for k in sorted(set(one) | set(two)) if one.get(k) != two.get(k)]
-        elif one != two:
-            found.append(key)
-    return found
-
-
 def describe_environment(world: World) -> dict[str, Any]:
     """Versions, commit, command and hardware of a run or a benchmark."""
+    packages = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
+    kind = world.device.type
+    machine = torch.cuda.get_device_name(world.device) if kind == "cuda" else f"{kind} ({platform.machine()})"
     return {
         "tiss": __version__,
         "commit": commit(),
         "command": ["tiss", *sys.argv[1:]],
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": packages,
         "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(world.device)
-        if world.device.type == "cuda"
-        else f"{world.device.type} ({platform.machine()})",
+        "device": machine,
         "processes": world.size,
         "threads": torch.get_num_threads(),
         "precision": "bf16" if world.autocast_bf16 else "float32",
@@ -272,26 +205,96 @@ def describe_environment(world: World) -> dict[str, Any]:
 
 def commit(source: Path = Path(__file__)) -> str | None:
     """The commit of the source tree, with '+' where it has changes; None for an installed package."""
-    source = source.resolve()
-    try:
-        # fails for a package in an environment that lies within somebody else's repository
-        _git(source, "ls-files", "--error-unmatch", source.name)
-        found = _git(source, "rev-parse", "HEAD")
-        changed = _git(source, "status", "--porcelain", "--untracked-files=no")
+
+    def git(*words: str) -> str:
+        # without its optional locks, which would stay behind if this run is killed
+        command = ["git", "--no-optional-locks", *words]
+        done = subprocess.run(
+            command, cwd=source.parent, capture_output=True, text=True, timeout=5, check=True
+        )
+        return done.stdout.strip()
+
+    try:  # the first fails for a package in an environment that lies within somebody else's repository
+        git("ls-files", "--error-unmatch", source.name)
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
-    return found + ("+" if changed else "")
 
 
-def _git(source: Path, *arguments: str) -> str:
-    """What git says beside `source`; without its optional locks, which would stay behind if this run is killed."""
-    command = ["git", "--no-optional-locks", *arguments]
-    done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=5, check=True)
-    return done.stdout.strip()
+def all_settings(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings by dotted name, those that did not exist when it was made at their default.
 
-
-def _version(package: str) -> str | None:
+    So a run from before an option was added and one from after it are still seeds of one another. What this version
+    does not know, such as another's method, stays as it stands.
+    """
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+        config = from_mapping(RunConfig, mapping)
+        return flatten(to_mapping(replace(config, method=settings_from(config.method))))
+    except TissError:
+        return flatten(mapping)
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names.
+
+    >>> flatten({"train": {"lr": 1.0}, "seed": 3})
+    {'train.lr': 1.0, 'seed': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flatten(value, name + ".")
+        else:
+            flat[name] = value
+    return flat
+
+
+def differences(one: RunConfig, two: RunConfig) -> list[str]:
+    """Names of the settings in which two runs differ, those of the machine and the folder left out."""
+    there, here = (flatten(to_mapping(config)) for config in (one, two))
+    free = {"out", *(f"train.{name}" for name in MACHINE)}
+    return sorted(k for k in (there.keys() | here.keys()) - free if there.get(k) != here.get(k))
+
+
+def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a method that are not its defaults, by their own names; none of a method not known here.
+
+    >>> changed_settings("tiss", {"method.tau": 0.1, "method.signed": False, "train.lr": 1.0})
+    {'tau': 0.1}
+    """
+    try:
+        usual = to_mapping(settings_from(method))
+    except TissError:
+        return {}
+    found = {key: settings.get(f"method.{key}", value) for key, value in sorted(usual.items())}
+    return {key: value for key, value in found.items() if value != usual[key]}
+
+
+def what_was_done(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that must agree for two runs to be seeds of one another."""
+    kept = {key: value for key, value in sorted(settings.items()) if key not in PLACES}
+    if "model.pretrained" in kept:
+        kept["model.pretrained"] = last_name(kept["model.pretrained"])  # the file may have moved
+    return kept
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """All of a complete configuration that says what was done, the seed among it; equal for equal runs."""
+    settings = all_settings(config)
+    kept = what_was_done(settings)
+    if METHODS.get(settings["method.name"]).joint:  # there are no later steps
+        kept = {key: value for key, value in kept.items() if not key.startswith("train.step_")}
+    return json.dumps({**kept, "seed": settings["seed"]}, sort_keys=True, default=list)
+
+
+def last_name(text: str | None) -> str | None:
+    """The last part of what is surely a path; a hub's name stays whole.
+
+    >>> last_name("/data/VOCdevkit"), last_name("timm/vit_small"), last_name("w/vit.safetensors")
+    ('VOCdevkit', 'timm/vit_small', 'vit.safetensors')
+    """
+    if text is None or not (text.startswith(("/", "~", ".")) or text.endswith(WEIGHTS)):
+        return text
+    return PurePath(text).name or text

@@ -1,4 +1,7 @@
-"""A session: a model, a method and a machine, with every setting resolved. It trains, tests and stores steps."""
+"""A session: a model, a method and a machine, with every setting resolved. It trains and tests steps.
+
+`Learner` is its public face.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,28 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tiss.config import EvalConfig, RunConfig
+from tiss.config import DataConfig, EvalConfig, RunConfig, TrainConfig, from_mapping, to_mapping
 from tiss.data.augment import AugmentSettings
 from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
+from tiss.engine.checkpoint import Journal
 from tiss.engine.device import World, make_fast
 from tiss.engine.loop import end_step, train_step
+from tiss.engine.predictor import Prediction, Predictor
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import Plan, resolve
-from tiss.engine.run_folder import Journal, StepFolder
+from tiss.engine.run_folder import StepFolder
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import evaluate
+from tiss.evaluation.scores import Scores, scores_from_confusion
 from tiss.methods.base import METHODS, Method, build_method, check_pair
 from tiss.models import SegmentationModel, build_model
-from tiss.scenarios.scenario import Split, Step
+from tiss.scenarios import Split, Step
 
 
 class Session:
@@ -65,9 +72,8 @@ class Session:
         method = build_method(config.method, step.steps)
         if model is None:
             if step.index > 0:
-                raise TissError(
-                    f"step {step.index} needs the model of step {step.index - 1}: fit the steps in order"
-                )
+                before = step.index - 1
+                raise TissError(f"step {step.index} needs the model of step {before}: fit the steps in order")
             check_pair(config.method, config.model)
             names = ["background", *step.new_classes]
             model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
@@ -81,8 +87,7 @@ class Session:
     def check(self, step: Step) -> None:
         """Refuses a step that does not follow from the model."""
         self.method.check(self.model)
-        expected = step.old if step.index > 0 else step.seen
-        known = len(self.model.classes)
+        expected, known = step.old if step.index > 0 else step.seen, len(self.model.classes)
         if known != expected:
             raise TissError(f"step {step.index} starts from {expected} channels, the model has {known}")
 
@@ -117,28 +122,14 @@ class Session:
         """The confusion matrix of the model over `split`, exact over all processes."""
         how, world = evaluation or self.config.eval, self.world
         self.model.to(world.device).eval()
-        loader = TestLoader(
-            split,
-            size=how.size or Plan.of(self.config, 0).crop,
-            mode=how.mode,
-            batch=how.batch,
-            rank=world.rank,
-            world=world.size,
-            device=world.device,
-            kind=self.config.train.loader,
-            on_error=self.config.data.on_error,
-        )
+        size = how.size or Plan.of(self.config, 0).crop
+        loader = TestLoader(split, size=size, mode=how.mode, batch=how.batch, **self.loading())
         # batches of a test differ in size, and a forward pass is short: nothing to compile there
         eager = torch.compiler.set_stance("force_eager")
         bar = self.reporter.bar("test", len(split))
         with world.failures_explained(), closing(loader), bar as shown, world.autocast(), eager:
-            matrix = evaluate(
-                self.model,
-                loader,
-                len(self.model.classes),
-                device=world.device,
-                progress=shown.advance,
-            )
+            count = len(self.model.classes)
+            matrix = evaluate(self.model, loader, count, device=world.device, progress=shown.advance)
             self.skipped["test"] = world.union(loader.skipped)
         return matrix
 
@@ -168,13 +159,21 @@ class Session:
             batch=plan.batch,
             seed=self.config.seed,
             step=step.index,
-            rank=self.world.rank,
-            world=self.world.size,
-            kind=train.loader,
             workers=train.workers,
-            device=self.world.device,
-            on_error=data.on_error,
+            **self.loading(),
         )
+
+    def loading(self) -> dict[str, Any]:
+        """What training and test loaders have in common."""
+        world, on_error = self.world, self.config.data.on_error
+        kind = self.config.train.loader
+        return {
+            "rank": world.rank,
+            "world": world.size,
+            "device": world.device,
+            "kind": kind,
+            "on_error": on_error,
+        }
 
 
 def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
@@ -184,9 +183,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
 
 def freeze_copy(model: SegmentationModel) -> SegmentationModel:
     """The model as a teacher: its own weights, no gradients, evaluation mode."""
-    teacher = copy.deepcopy(model)
-    teacher.requires_grad_(False)
-    return teacher.eval()
+    return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 def base_folder(source: str | Path) -> StepFolder:
@@ -208,3 +205,87 @@ def load_base(source: str | Path, step: Step, config: RunConfig) -> Segmentation
         if found != needed:
             raise TissError(f"{source}: its {what}: {found}; this run needs {needed}", setting="base")
     return model
+
+
+class Learner:
+    """Learns the steps of a scenario one after another.
+
+    >>> learner = Learner(method="mib", train={"epochs": 1})
+    >>> learner.model is None
+    True
+    """
+
+    def __init__(
+        self,
+        method: Any = "tiss",
+        encoder: str | None = None,
+        *,
+        decoder: str | None = None,
+        pretrained: str | None = None,
+        model: SegmentationModel | None = None,
+        data: DataConfig | dict[str, Any] | None = None,
+        train: TrainConfig | dict[str, Any] | None = None,
+        evaluation: EvalConfig | dict[str, Any] | None = None,
+        seed: int = 0,
+        config: RunConfig | None = None,
+        reporter: Reporter | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`model` continues from a trained model; `config` replaces all other settings.
+
+        `folder` is where trackers that write files put them.
+        """
+        sections = {
+            "method": method,
+            "data": to_mapping(data),
+            "model": {"encoder": encoder, "decoder": decoder, "pretrained": pretrained},
+            "train": to_mapping(train),
+            "eval": to_mapping(evaluation),
+            "seed": seed,
+        }
+        self.config = config or from_mapping(RunConfig, sections)
+        self.reporter = reporter or TerminalReporter()
+        self.world = World(self.config.train, folder)
+        self.session: Session | None = None
+        self._model = model
+
+    @property
+    def model(self) -> SegmentationModel | None:
+        """The model after the last step; None before the first one."""
+        return self.session.model if self.session else self._model
+
+    def fit(self, step: Step) -> float:
+        """Trains one step; returns the seconds of training."""
+        if self.session is None:
+            self.session = Session.start(
+                self.config, step, model=self._model, world=self.world, reporter=self.reporter
+            )
+            self.config = self.session.config
+        return self.session.learn(step)
+
+    def confusion(self, split: Split, evaluation: EvalConfig | None = None) -> Tensor:
+        """The confusion matrix of the model over `split`, exact over all processes."""
+        session = self.session
+        if session is None:  # around a model that was given, which has trained nothing here yet
+            config, model = resolve_for(self.config, split.dataset), self._trained()
+            method = build_method(config.method, len(model.groups))
+            session = Session(config, model, method, self.world, self.reporter)
+        return session.confusion(split, evaluation)
+
+    def evaluate(self, split: Split, evaluation: EvalConfig | None = None) -> Scores:
+        """Scores of the model over `split`."""
+        matrix, model = self.confusion(split, evaluation), self._trained()
+        return scores_from_confusion(
+            matrix, model.classes, model.groups, has_background=split.dataset.has_background
+        )
+
+    def predict(self, image: Any) -> Prediction:
+        """Class indices at the image's own size; `image` is a path, a PIL image or a uint8 array H × W × 3."""
+        model = self._trained().to(self.world.device).eval()
+        size = self.config.eval.size or self.config.data.crop or model.architecture.image_size
+        return Predictor(model, size, device=self.world.device).predict(image)
+
+    def _trained(self) -> SegmentationModel:
+        if self.model is None:
+            raise TissError("there is no model yet: fit a step first, or give one")
+        return self.model

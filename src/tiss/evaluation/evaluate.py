@@ -1,7 +1,5 @@
 """From a model and test images to one confusion matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,9 +10,7 @@ from torch import Tensor
 from tiss.data.base import IGNORE, Batch
 from tiss.losses import upsampled_argmax
 from tiss.methods.base import all_sum
-from tiss.models.model import choose_labels
-
-Progress = Callable[[int], Any]
+from tiss.models import choose_labels
 
 
 def confusion_matrix(prediction: Tensor, label: Tensor, classes: int) -> Tensor:
@@ -27,9 +23,7 @@ def confusion_matrix(prediction: Tensor, label: Tensor, classes: int) -> Tensor:
     [[1, 1], [0, 1]]
     """
     if prediction.shape != label.shape:
-        raise ValueError(
-            f"prediction {tuple(prediction.shape)} and label {tuple(label.shape)} differ in shape"
-        )
+        raise ValueError(f"prediction and label differ in shape: {prediction.shape} and {label.shape}")
     if prediction.numel() and int(prediction.max()) >= classes:
         raise ValueError(f"prediction {int(prediction.max())} is not one of {classes} channels")
     label, prediction = label.long(), prediction.long()
@@ -48,7 +42,7 @@ def evaluate(
     classes: int,
     *,
     device: torch.device | str = "cpu",
-    progress: Progress | None = None,
+    progress: Callable[[int], Any] | None = None,
 ) -> Tensor:
     """The confusion matrix of `model` over the loader's images, summed over all processes; int64, on the CPU.
 
@@ -74,8 +68,7 @@ def predict_batch(model: Any, batch: Batch) -> Tensor:
         output = model(batch.image)
         if model.rule == "softmax":
             return upsampled_argmax(output.logits, output.resolution).long()
-        labels: Tensor = model.predict_labels(output)
-        return labels
+        return model.predict_labels(output)
     logits = slide_logits(model, batch.image, window=min(height, width))
     if size != (height, width):
         logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
@@ -89,8 +82,7 @@ def slide_logits(model: Any, images: Tensor, window: int) -> Tensor:
     """
     height, width = images.shape[-2:]
     if height <= window and width <= window:
-        pixels: Tensor = model(images).pixels()
-        return pixels.float()
+        return model(images).pixels().float()
     tall, wide = min(window, height), min(window, width)
     total, count = torch.empty(0), torch.zeros(1, 1, height, width, device=images.device)
     for top in window_starts(height, tall):

@@ -8,7 +8,7 @@ with it and without it. A class without a single true pixel has no IoU: it is le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import torch
@@ -52,22 +52,8 @@ class Scores:
 
     def __str__(self) -> str:
         text = " · ".join(f"{name} {mean}" for name, mean in self.means.items())
-        return f"mIoU with / without background: {text}" + self._absent_note()
-
-    def describe(self) -> str:
-        """The means and every class's IoU, one per line."""
-        rows = self.means | {f"step {index}": mean for index, mean in enumerate(self.groups)}
-        lines = [f"{'':<16}{'with':>8}{'without':>9}   background"]
-        lines += [
-            f"{name:<16}{percent(mean.with_background):>8}{percent(mean.without_background):>9}"
-            for name, mean in rows.items()
-        ]
-        lines += ["", *(f"{name:<16}{percent(value):>8}" for name, value in self.iou.items())]
-        lines.append(f"{'pixel accuracy':<16}{percent(self.pixel_accuracy):>8}")
-        return "\n".join(lines) + self._absent_note()
-
-    def _absent_note(self) -> str:
-        return f"\nno true pixel, left out: {', '.join(self.absent)}" if self.absent else ""
+        absent = f"\nno true pixel, left out: {', '.join(self.absent)}" if self.absent else ""
+        return f"mIoU with / without background: {text}{absent}"
 
     def to_json(self) -> dict[str, Any]:
         """The scores of one step in results.json."""
@@ -106,17 +92,8 @@ def class_iou(matrix: Tensor) -> list[float | None]:
     """
     counts = matrix.to("cpu", torch.int64)
     hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
-    union = true + predicted - hits
-    return [
-        100 * hit / one if pixels else None
-        for hit, one, pixels in zip(hits.tolist(), union.tolist(), true.tolist(), strict=True)
-    ]
-
-
-def pixel_accuracy(matrix: Tensor) -> float | None:
-    """The share of counted pixels that are right, in percent."""
-    total = int(matrix.sum())
-    return 100 * int(matrix.diagonal().sum()) / total if total else None
+    columns = zip(hits.tolist(), (true + predicted - hits).tolist(), true.tolist(), strict=True)
+    return [100 * hit / union if pixels else None for hit, union, pixels in columns]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -137,20 +114,14 @@ def harmonic_mean(one: float | None, other: float | None) -> float | None:
 
 
 def forgetting(history: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
-    """For each class: its best IoU at any earlier step − its IoU now (the last of `history`).
-
-    Classes that have no IoU now, or had none before, are left out.
+    """For each class: its best IoU at any earlier step − its IoU now (the last of `history`), where it has both.
 
     >>> forgetting([{"cat": 60.0}, {"cat": 70.0, "dog": 50.0}, {"cat": 40.0, "dog": 55.0}])
     {'cat': 30.0, 'dog': -5.0}
     """
     *earlier, now = history
-    best = {name: [step[name] for step in earlier if step.get(name) is not None] for name in now}
-    return {
-        name: max(value for value in best[name] if value is not None) - iou
-        for name, iou in now.items()
-        if iou is not None and best[name]
-    }
+    before = {name: [iou for step in earlier if (iou := step.get(name)) is not None] for name in now}
+    return {name: max(before[name]) - iou for name, iou in now.items() if iou is not None and before[name]}
 
 
 def scores_from_confusion(
@@ -164,8 +135,7 @@ def scores_from_confusion(
         groups: the channels that each step adds; those not seen yet (≥ C) are skipped.
         has_background: whether channel 0 is a class; if not, it has no IoU and means with it are None.
     """
-    seen = len(matrix)
-    values = class_iou(matrix)
+    seen, total, values = len(matrix), int(matrix.sum()), class_iou(matrix)
     absent = [classes[c] for c in range(0 if has_background else 1, seen) if values[c] is None]
     if not has_background:
         values[0] = None
@@ -184,12 +154,9 @@ def scores_from_confusion(
         old=old,
         new=new,
         groups=tuple(over(group, index == 0) for index, group in enumerate(known) if group),
-        harmonic=Mean(
-            harmonic_mean(old.with_background, new.with_background),
-            harmonic_mean(old.without_background, new.without_background),
-        ),
+        harmonic=Mean(*map(harmonic_mean, astuple(old), astuple(new))),
         absent=tuple(absent),
-        pixel_accuracy=pixel_accuracy(matrix),
+        pixel_accuracy=100 * int(matrix.diagonal().sum()) / total if total else None,
     )
 
 

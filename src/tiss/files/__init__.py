@@ -1,6 +1,7 @@
 """Files that are whole or not there at all, and readers that check what they read."""
 
 from tiss.files.atomic import (
+    Lock,
     append_line,
     atomic_folder,
     existing,
@@ -12,6 +13,5 @@ from tiss.files.atomic import (
     write_json,
     write_text,
 )
-from tiss.files.lock import Lock
 from tiss.files.reading import inside, open_regular, read_bytes, read_json, read_text, read_yaml
 from tiss.files.tensors import read_tensors, write_tensors

@@ -1,4 +1,4 @@
-"""Writing that survives a kill or a power cut at any moment.
+"""Writing that survives a kill or a power cut at any moment, and a lock for its place.
 
 A file is written under a hidden name beside its place, synced and renamed: a reader sees the old file or the
 new one. A folder is built the same way. Replacing a folder takes two renames; `recover` undoes the first one
@@ -12,11 +12,14 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from filelock import FileLock, Timeout
 
 from tiss.errors import SpaceError, TissError
 
@@ -120,9 +123,8 @@ def append_line(path: PathLike, text: str) -> int:
     """Adds one line and returns the file's new size; a write that fails adds nothing."""
     data = text.rstrip("\n").encode() + b"\n"
     with explained(path), open(path, "ab", buffering=0) as file:
-        before = os.fstat(file.fileno()).st_size
+        before, written = os.fstat(file.fileno()).st_size, 0
         try:
-            written = file.write(data)
             while written < len(data):  # a full disk takes a part first and fails on the rest
                 written += file.write(data[written:])
         except OSError:
@@ -191,3 +193,55 @@ def reserve(folder: PathLike, size: int) -> IO[bytes]:
 def existing(path: Path) -> Path:
     """The nearest existing folder above `path`: `path` will lie on its disk."""
     return next(folder for folder in path.resolve().parents if folder.exists())
+
+
+class Lock:
+    """Exclusive use of what `path` stands for, from `acquire` (or `with`) to `release`: a lock of the operating system.
+
+    The system frees it when its holder ends, however it ends. The lock file stays and is empty while free.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Lock(Path(folder, "lock")) as lock:
+    ...     Lock(lock.path).try_acquire()
+    False
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(path, thread_local=False)
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Takes the lock; where another process has it, a TissError names that process."""
+        holder = ""
+        with suppress(OSError):
+            holder = self.path.read_text(encoding="utf-8", errors="replace")[:200]
+        if not self.try_acquire():
+            holder = holder or "another process"
+            raise TissError(f"{self.path.parent} is in use by {holder}; wait for it or choose another folder")
+
+    def try_acquire(self) -> bool:
+        """Takes the lock if nobody holds it, and says whether it did."""
+        with explained(self.path):
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                return False
+        self._say(f"process {os.getpid()} on {socket.gethostname()}")
+        return True
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if self._lock.is_locked:
+            self._say("")
+            self._lock.release()
+
+    def _say(self, holder: str) -> None:
+        with suppress(OSError):  # some systems lock the file's contents as well
+            self.path.write_text(holder, encoding="utf-8")

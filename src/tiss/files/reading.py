@@ -1,7 +1,5 @@
 """Reading files of unknown origin: kind, size, depth and names are checked before use."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -23,14 +21,11 @@ MAX_DEPTH = 64  # levels of nested values
 @contextmanager
 def open_regular(path: PathLike) -> Iterator[BinaryIO]:
     """Opens a plain file for reading; a pipe, a device or a folder is refused instead of waited for."""
-    with explained(path), open(path, "rb", opener=_open_at_once) as file:
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    with explained(path), open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise TissError(f"{path}: not a file")
         yield file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_bytes(path: PathLike, max_bytes: int) -> bytes:
@@ -61,16 +56,15 @@ def parse_json(text: str, where: str) -> Any:
         value = json.loads(text, parse_constant=_finite, parse_float=_finite)
         if "\\u" in text:  # half a surrogate pair can be neither printed nor written
             json.dumps(value, ensure_ascii=False).encode()
+        if _outgrows(value, most=len(text)):
+            raise RecursionError
     except json.JSONDecodeError as error:
-        raise TissError(
-            f"{where}: bad JSON at line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from error
+        place = f"line {error.lineno}, column {error.colno}"
+        raise TissError(f"{where}: bad JSON at {place}: {error.msg}") from error
     except ValueError as error:
         raise TissError(f"{where}: bad JSON: {error}") from error
     except RecursionError as error:
         raise TissError(f"{where}: bad JSON: nested deeper than {MAX_DEPTH} levels") from error
-    if _outgrows(value, most=len(text)):
-        raise TissError(f"{where}: bad JSON: nested deeper than {MAX_DEPTH} levels")
     return value
 
 
@@ -88,17 +82,14 @@ def read_yaml(path: PathLike, max_bytes: int = MEGABYTE) -> Any:
     text = read_text(path, max_bytes)
     try:
         value = yaml.safe_load(text)
-    except (
-        Exception
-    ) as error:  # beside its own errors, those that dates, numbers, keys and nesting raise within it
+    except Exception as error:  # its own errors, and those of dates, numbers, keys and nesting within it
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
         reason = str(getattr(error, "problem", None) or error or type(error).__name__)[:120]
         raise TissError(f"{where}: bad YAML: {reason}") from error
     if _outgrows(value, most=MEGABYTE):
-        raise TissError(
-            f"{path}: bad YAML: nested deeper than {MAX_DEPTH} levels, or aliases (&, *) without end"
-        )
+        problem = f"nested deeper than {MAX_DEPTH} levels, or aliases (&, *) without end"
+        raise TissError(f"{path}: bad YAML: {problem}")
     return value
 
 

@@ -60,24 +60,23 @@ def _compare(tensors: Mapping[str, torch.Tensor], expected: Expected, path: Path
     different = []
     for name in sorted(expected.keys() & tensors.keys()):
         shape, dtype = expected[name]
-        found = (tuple(tensors[name].shape), _name(tensors[name].dtype))
-        wanted = (tuple(shape), found[1] if dtype is None else _name(dtype))
+        found = _form(tuple(tensors[name].shape), tensors[name].dtype)
+        wanted = _form(tuple(shape), tensors[name].dtype if dtype is None else dtype)
         if found != wanted:
-            different.append(f"{name} is {_form(*found)} instead of {_form(*wanted)}")
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    problems = (("missing", missing), ("unexpected", unexpected), ("different", different))
+            different.append(f"{name} is {found} instead of {wanted}")
+    problems = {
+        "missing": sorted(expected.keys() - tensors.keys()),
+        "unexpected": sorted(tensors.keys() - expected.keys()),
+        "different": different,
+    }
     parts = [
         f"{word} {len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
-        for word, names in problems
+        for word, names in problems.items()
         if names
     ]
     if parts:
         raise TissError(f"{path}: does not fit this model; {'; '.join(parts)}")
 
 
-def _form(shape: Shape, dtype: str) -> str:
-    return f"{'×'.join(map(str, shape)) or 'a single'} {dtype}"
-
-
-def _name(dtype: torch.dtype | str) -> str:
-    return str(dtype).removeprefix("torch.")
+def _form(shape: Shape, dtype: torch.dtype | str) -> str:
+    return f"{'×'.join(map(str, shape)) or 'a single'} {str(dtype).removeprefix('torch.')}"

@@ -1,12 +1,11 @@
-"""The grouped cross-entropy a few pixel rows at a time: never the logits of all pixels at once.
+"""The pixel losses a few rows at a time: never the logits of all pixels at once.
 
 The gradient with respect to the small logits is computed with the loss, since it only scales with the upstream
 gradient; nothing of full resolution is kept for the backward pass. Upsampling and its gradient are
 matrix products, the same on every device and deterministic. Tensors of a chunk are R × N × C × W.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,14 @@ from torch.autograd.function import once_differentiable
 
 from tiss.data.base import IGNORE
 from tiss.losses.upsampling import CHUNK_ELEMENTS, Rows, full_precision
-from tiss.models.contract import Resolution
+from tiss.models import Resolution
+
+BINARY_ELEMENTS = {"cpu": CHUNK_ELEMENTS, "cuda": 1 << 23}  # a GPU needs fewer, larger pieces
 
 Pair = tuple[Tensor, Tensor]
+# some rows' logits and the rows to: which loss, its sum over the rows, its gradient
+Part = Iterator[tuple[int, Tensor, Tensor]]
+Measure = Callable[[Tensor, slice], Part]
 
 
 @dataclass(frozen=True)
@@ -41,48 +45,90 @@ class Task:
 
 def chunked(task: Task) -> Pair:
     """Hard and soft loss of `task`; any device, any floating precision."""
-    pair: Pair = _Chunked.apply(task.logits, task)
+
+    def prepare(rows: Rows, kind: torch.dtype) -> Measure:
+        guide = None
+        if task.teacher is not None:
+            guide = rows.widen(full_precision(task.teacher.detach()).to(kind))
+        weights = None if task.image_weights is None else task.image_weights.to(kind).unsqueeze(1)
+
+        def measure(pixels: Tensor, part: slice) -> Part:
+            student = _Student(pixels, task.split)
+            if task.labels is not None:
+                yield 0, *student.hard(task.labels[:, part].transpose(0, 1), weights)
+            if guide is not None:
+                yield 1, *student.soft(rows.pixels(guide, part))
+
+        return measure
+
+    pair: Pair = _ByRows.apply(task.logits, slice(0, task.total), task.to, CHUNK_ELEMENTS, prepare)
     return pair
 
 
-class _Chunked(torch.autograd.Function):
+def chunked_binary(logits: Tensor, labels: Tensor, to: Resolution) -> Tensor:
+    """The binary cross-entropy of one sigmoid per class. With z the foreground's logits at a pixel of class y,
+
+        loss = Σ_c softplus(z_c) − z_y        (the background has no logit: nothing is subtracted there)
+        gradient of z_c = σ(z_c) − [c = y]
+
+    Targets are compared, not looked up: no index can be out of range, and nothing is added in a changing order.
+    """
+    channels = slice(1, logits.shape[1])
+    classes = torch.arange(1, logits.shape[1], device=logits.device).view(1, 1, -1, 1)
+
+    def measure(pixels: Tensor, part: slice) -> Part:
+        targets = labels[:, part].transpose(0, 1).long().unsqueeze(2)
+        counted = (targets != IGNORE).to(pixels.dtype)
+        wanted = (targets == classes).to(
+            pixels.dtype
+        )  # never where a pixel is ignored: no class has that number
+        loss = (F.softplus(pixels).sum(2, keepdim=True) * counted).sum() - (pixels * wanted).sum()
+        yield 0, loss, pixels.sigmoid_().mul_(counted).sub_(wanted)
+
+    budget = BINARY_ELEMENTS.get(logits.device.type, BINARY_ELEMENTS["cpu"])
+    loss: Tensor = _ByRows.apply(logits, channels, to, budget, lambda rows, kind: measure)[0]
+    return loss
+
+
+class _ByRows(torch.autograd.Function):
+    """Two losses of some channels' upsampled logits, each a mean over pixels, `budget` logits at a time."""
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, task: Task) -> Pair:
-        small = full_precision(logits.detach())[:, : task.total]
-        teacher = None if task.teacher is None else full_precision(task.teacher.detach()).to(small.dtype)
-        weights = None if task.image_weights is None else task.image_weights.to(small.dtype).unsqueeze(1)
-        rows = Rows(small, task.to, CHUNK_ELEMENTS)
-        wide, guide = rows.widen(small), None if teacher is None else rows.widen(teacher)
-        scale = 1 / (len(small) * task.to.size[0] * task.to.size[1])
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        channels: slice,
+        to: Resolution,
+        budget: int,
+        prepare: Callable[[Rows, torch.dtype], Measure],
+    ) -> Pair:
+        small = full_precision(logits.detach())[:, channels]
+        rows = Rows(small, to, budget)
+        wide, measure = rows.widen(small), prepare(rows, small.dtype)
+        scale = 1 / (len(small) * to.size[0] * to.size[1])
         losses = [small.new_zeros(()), small.new_zeros(())]
-        asked = (task.labels is not None, guide is not None)
-        sums = [torch.zeros_like(wide) if ask and ctx.needs_input_grad[0] else None for ask in asked]
-
-        def add(which: int, part: slice, loss: Tensor, gradient: Tensor | None) -> None:
-            losses[which] += loss * scale
-            total = sums[which]
-            if total is not None and gradient is not None:
-                rows.add(total, part, gradient, scale)
-
+        sums: list[Tensor | None] = [None, None]
         for part in rows.parts:
-            student = _Student(rows.pixels(wide, part), task.split)
-            if task.labels is not None:
-                labels = task.labels[:, part].transpose(0, 1)
-                add(0, part, *student.hard(labels, weights, sums[0] is not None))
-            if guide is not None:
-                add(1, part, *student.soft(rows.pixels(guide, part), sums[1] is not None))
-        missing = logits.shape[1] - task.total  # channels that take no part get zero
-        gradients = [None if total is None else rows.narrow(total) for total in sums]
-        ctx.save_for_backward(*(g if g is None else F.pad(g, (0, 0, 0, 0, 0, missing)) for g in gradients))
+            for which, loss, gradient in measure(rows.pixels(wide, part), part):
+                losses[which] += loss * scale
+                if ctx.needs_input_grad[0]:
+                    total = torch.zeros_like(wide) if (known := sums[which]) is None else known
+                    rows.add(total, part, gradient, scale)
+                    sums[which] = total
+        # channels that take no part get zero
+        around = (0, 0, 0, 0, channels.start, logits.shape[1] - channels.stop)
+        ctx.save_for_backward(
+            *(None if total is None else F.pad(rows.narrow(total), around) for total in sums)
+        )
         ctx.kind = logits.dtype
         return losses[0], losses[1]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, hard: Tensor, soft: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, hard: Tensor, soft: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip((hard, soft), ctx.saved_tensors, strict=True)
         parts = [scale * gradient for scale, gradient in pairs if gradient is not None]
-        return sum(parts[1:], parts[0]).to(ctx.kind), None
+        return sum(parts[1:], parts[0]).to(ctx.kind), None, None, None, None
 
 
 class _Student:
@@ -104,9 +150,7 @@ class _Student:
             # to a teacher, the new classes are background
             self.background = torch.logaddexp(self.first, self.new)
 
-    def hard(
-        self, labels: Tensor, weights: Tensor | None, with_gradient: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def hard(self, labels: Tensor, weights: Tensor | None) -> Pair:
         """Sum over pixels of the loss against labels R × N × W, and its gradient R × N × C × W."""
         labels = labels.long()
         counted = (labels != IGNORE).to(self.logits.dtype)
@@ -116,8 +160,6 @@ class _Student:
         index = labels.masked_fill(is_old | (labels == IGNORE), 0).unsqueeze(2)
         chosen = torch.where(is_old, self.old, self.logits.gather(2, index).squeeze(2))
         loss = ((self.everything - chosen) * counted).sum()
-        if not with_gradient:
-            return loss, None
         on_old = torch.where(is_old, counted, torch.zeros_like(counted))
         gradient = self._scaled(
             counted * (self.old - self.everything).exp() - on_old,
@@ -126,14 +168,12 @@ class _Student:
         gradient.scatter_add_(2, index, (on_old - counted).unsqueeze(2))
         return loss, gradient
 
-    def soft(self, teacher: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    def soft(self, teacher: Tensor) -> Pair:
         """Sum over pixels of the loss against the teacher's softmax, R × N × split × W, and its gradient."""
         target = teacher.softmax(2)
         first = target[:, :, 0]
         known = (target * self.logits[:, :, : self.split]).sum(2) - first * self.first
         loss = (self.everything - first * self.background - known).sum()
-        if not with_gradient:
-            return loss, None
         on_new = None
         if self.has_new:
             on_new = (self.new - self.everything).exp() - first * (self.new - self.background).exp()

@@ -4,8 +4,6 @@ The contrast computes n × n similarities for some images or rows at a time and 
 gradient at once, which only scales with the upstream gradient; nothing of n × n is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -15,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tiss.losses.upsampling import full_precision, has_triton, without_autocast
-from tiss.models.contract import Fused
+from tiss.models import Fused
 
 CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 24}  # of similarities: a core's cache; tens of MB of a GPU
 
@@ -29,13 +27,20 @@ def patch_contrast(
     Both N × n × D; the gradient reaches both, so detach a teacher. `signed` keeps the cosine's sign.
     `fused="off"` holds the n × n matrices of all images until the backward pass.
 
-    >>> import torch
     >>> round(float(patch_contrast(torch.eye(2)[None], torch.eye(2)[None])), 4)  # log(1 + 1/e)
     0.3133
     """
     if fused != "off":
         with without_autocast(tokens):
-            return _contrast(tokens, reference, signed, tau)
+            if tokens.is_cuda and has_triton():
+                from tiss.losses import triton_contrast
+
+                if triton_contrast.fits(tokens, reference):
+                    return triton_contrast.contrast(tokens, reference, signed, tau)
+            left = unit(tokens)
+            left = left if tau == 1 else left / tau
+            loss: Tensor = _DiagonalCrossEntropy.apply(left, unit(reference), signed)
+            return loss
     similarity = _cosine(tokens, reference, signed) / tau
     target = torch.arange(similarity.shape[1], device=similarity.device).expand(similarity.shape[:2])
     return F.cross_entropy(similarity.flatten(0, 1), target.flatten())
@@ -46,7 +51,6 @@ def patch_similarity(tokens: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]
 
     Both arguments N × n × D; both results are means over the batch.
 
-    >>> import torch
     >>> positive, negative = patch_similarity(torch.eye(2)[None], torch.eye(2)[None])
     >>> float(positive), float(negative)
     (1.0, 0.0)
@@ -69,7 +73,6 @@ def feature_distillation(
     `mean` over layers, images, patches and channels; `sum`, as the formula has it, over patches and channels,
     with the mean over layers and images. The teacher gets no gradient.
 
-    >>> import torch
     >>> float(feature_distillation([torch.ones(1, 2, 3)], [torch.zeros(1, 2, 3)], power=2, reduction="sum"))
     6.0
     """
@@ -88,17 +91,6 @@ def _cosine(tokens: Tensor, reference: Tensor, signed: bool) -> Tensor:
     return cosine if signed else cosine.abs()
 
 
-def _contrast(tokens: Tensor, reference: Tensor, signed: bool, tau: float) -> Tensor:
-    if tokens.is_cuda and has_triton():
-        from tiss.losses import triton_contrast
-
-        if triton_contrast.fits(tokens, reference):
-            return triton_contrast.contrast(tokens, reference, signed, tau)
-    left = unit(tokens)
-    result: Tensor = _DiagonalCrossEntropy.apply(left if tau == 1 else left / tau, unit(reference), signed)
-    return result
-
-
 def unit(tokens: Tensor) -> Tensor:
     """Tokens as unit vectors, in float32 at least."""
     return F.normalize(full_precision(tokens), dim=-1)
@@ -113,9 +105,15 @@ class _DiagonalCrossEntropy(torch.autograd.Function):
         losses = left.new_empty(left.shape[:2])
         for images, rows in chunks(left):
             similarity = left[images, rows] @ right[images].transpose(1, 2)
-            losses[images, rows], gradient = _reduce_rows(
-                similarity, rows.start, signed, with_left or with_right
-            )
+            own = rows.start  # column start + i belongs to row i
+            log_probability = (similarity if signed else similarity.abs()).log_softmax(2)
+            losses[images, rows] = -log_probability.diagonal(own, dim1=1, dim2=2)
+            if not (with_left or with_right):
+                continue
+            gradient = log_probability.exp()
+            gradient.diagonal(own, dim1=1, dim2=2).sub_(1)
+            if not signed:
+                gradient.mul_(similarity.sign_())
             if to_left is not None:
                 to_left[images, rows] = gradient @ right[images]
             if to_right is not None:
@@ -130,20 +128,6 @@ class _DiagonalCrossEntropy(torch.autograd.Function):
         scale = upstream * ctx.scale
         to_left, to_right = (None if saved is None else saved * scale for saved in ctx.saved_tensors)
         return to_left, to_right, None
-
-
-def _reduce_rows(similarity: Tensor, first: int, signed: bool, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of row i of images × rows × n against column first + i, and its gradient by the row.
-
-    The similarities are overwritten. Without `with_gradient` the second result means nothing.
-    """
-    log_probability = (similarity if signed else similarity.abs()).log_softmax(2)
-    losses = -log_probability.diagonal(first, dim1=1, dim2=2)
-    if not with_gradient:
-        return losses, similarity
-    gradient = log_probability.exp()
-    gradient.diagonal(first, dim1=1, dim2=2).sub_(1)
-    return losses, gradient if signed else gradient.mul_(similarity.sign_())
 
 
 def chunks(tokens: Tensor) -> Iterator[tuple[slice, slice]]:

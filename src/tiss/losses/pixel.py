@@ -24,18 +24,17 @@ All functions take logits N × C × h × w. `to` says how they become pixels; wi
 distillation, the logits' own) is meant. `old_classes` counts the background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.data.base import IGNORE
 from tiss.errors import TissError
-from tiss.losses.chunked import Pair, Task, chunked
-from tiss.losses.upsampling import KERNEL_TYPES, full_precision, has_triton, without_autocast
-from tiss.models.contract import Resolution
+from tiss.losses.chunked import Pair, Task, chunked, chunked_binary
+from tiss.losses.upsampling import KERNEL_TYPES, exact_products, full_precision, has_triton, without_autocast
+from tiss.models import Resolution
 
 Backend = Callable[[Task], Pair]  # computes a task: its hard and its soft loss
 
@@ -47,7 +46,6 @@ def cross_entropy(
 
     `labels` N × H × W; `image_weights` N multiplies each image's loss before the mean (PLOP).
 
-    >>> import torch
     >>> logits = torch.tensor([2.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 1, 2)
     >>> round(float(cross_entropy(logits, torch.tensor([[[0, 255]]]))), 4)
     0.0635
@@ -68,7 +66,6 @@ def unbiased_cross_entropy(
     Every label below `old_classes` counts as background; mean over all pixels, ignored ones in the
     denominator. With `old_classes=1` it is the plain cross-entropy.
 
-    >>> import torch
     >>> logits = torch.zeros(1, 4, 1, 1)
     >>> round(float(unbiased_cross_entropy(logits, torch.tensor([[[0]]]), old_classes=3)), 4)  # −log ¾
     0.2877
@@ -86,7 +83,6 @@ def unbiased_distillation(
     `teacher_logits` N × old × h × w gets no gradient. `divide` by `old`, as the published code does and the
     paper's formula does not. Mean over all pixels, ignored ones too.
 
-    >>> import torch
     >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
     >>> round(float(unbiased_distillation(student, teacher, divide=False)), 4)  # −½ log ⅔ − ½ log ⅓
     0.752
@@ -97,7 +93,6 @@ def unbiased_distillation(
 def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
     """Plain distillation (LwF): the student's softmax over the old channels; mean over channels and pixels.
 
-    >>> import torch
     >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
     >>> round(float(distillation(student, teacher)), 4)  # log 2 / 2
     0.3466
@@ -117,7 +112,6 @@ def unbiased_losses(
 
     `old_classes` is the teacher's number of channels. Without `to`, the labels' size is meant for both.
 
-    >>> import torch
     >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.zeros(1, 2, 1, 1)
     >>> hard, soft = unbiased_losses(student, torch.tensor([[[2]]]), teacher, divide=False)
     >>> round(float(hard), 4), round(float(soft), 4)
@@ -128,6 +122,27 @@ def unbiased_losses(
     task = Task(logits, old, logits.shape[1], to, labels, teacher_logits)
     hard, soft = grouped_cross_entropy(task)
     return hard, soft / old if divide else soft
+
+
+def binary_cross_entropy(logits: Tensor, labels: Tensor, *, to: Resolution | None = None) -> Tensor:
+    """Σ over foreground classes of the binary cross-entropy, mean over all pixels; ignored ones (255) add 0.
+
+    Channel 0, the background's, takes no part. A pixel of class c is wanted at 1 by the sigmoid of c and at 0 by all
+    others, a background pixel at 0 by all.
+
+    >>> logits = torch.tensor([9.0, 0.0, 2.0]).view(1, 3, 1, 1)
+    >>> round(float(binary_cross_entropy(logits, torch.tensor([[[2]]]))), 4)  # log 2 + log(1 + e⁻²)
+    0.8201
+    """
+    to = to or Resolution.of(*labels.shape[-2:])
+    with without_autocast(logits), exact_products():
+        if to.fused != "off":
+            return chunked_binary(logits, labels, to)
+        pixels = to.upsample(full_precision(logits)[:, 1:])
+        channels = torch.arange(1, logits.shape[1], device=labels.device).view(1, -1, 1, 1)
+        wanted = (labels.unsqueeze(1) == channels).to(pixels.dtype)
+        error = F.binary_cross_entropy_with_logits(pixels, wanted, reduction="none").sum(dim=1)
+        return (error * (labels != IGNORE)).mean()
 
 
 def _distil(logits: Tensor, teacher: Tensor, total: int, divide: bool, to: Resolution | None) -> Tensor:
@@ -166,30 +181,22 @@ def choose(task: Task) -> Backend:
 
 def plain(task: Task) -> Pair:
     """The definition, with autograd's gradients, holding the logits at full resolution; any precision."""
-    pixels = task.to.upsample(full_precision(task.logits))
-    everything = torch.logsumexp(pixels[:, : task.total], 1)
+    pixels, split, total = task.to.upsample(full_precision(task.logits)), task.split, task.total
+    everything = torch.logsumexp(pixels[:, :total], 1)
     hard = soft = pixels.new_zeros(())
     if task.labels is not None:
-        each, weights = _plain_hard(task, task.labels, pixels, everything), task.image_weights
+        labels, weights = task.labels.long(), task.image_weights
+        ignored = labels == IGNORE
+        chosen = pixels.gather(1, labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
+        if split > 1:
+            chosen = torch.where(labels < split, torch.logsumexp(pixels[:, :split], 1), chosen)
+        each = (everything - chosen).masked_fill(ignored, 0.0)
         hard = each.mean() if weights is None else (each.mean((1, 2)) * weights).mean()
     if task.teacher is not None:
-        soft = _plain_soft(task, task.teacher, pixels, everything).mean()
+        target = task.to.upsample(full_precision(task.teacher.detach())).softmax(1)
+        background = pixels[:, 0]
+        if total > split:
+            background = torch.logaddexp(background, torch.logsumexp(pixels[:, split:total], 1))
+        others = pixels[:, 1:split] - everything.unsqueeze(1)
+        soft = -(target[:, 0] * (background - everything) + (target[:, 1:] * others).sum(1)).mean()
     return hard, soft
-
-
-def _plain_hard(task: Task, labels: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
-    labels = labels.long()
-    ignored = labels == IGNORE
-    chosen = pixels.gather(1, labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
-    if task.split > 1:
-        chosen = torch.where(labels < task.split, torch.logsumexp(pixels[:, : task.split], 1), chosen)
-    return (everything - chosen).masked_fill(ignored, 0.0)
-
-
-def _plain_soft(task: Task, teacher: Tensor, pixels: Tensor, everything: Tensor) -> Tensor:
-    target = task.to.upsample(full_precision(teacher.detach())).softmax(1)
-    background = pixels[:, 0]
-    if task.total > task.split:
-        background = torch.logaddexp(background, torch.logsumexp(pixels[:, task.split : task.total], 1))
-    others = pixels[:, 1 : task.split] - everything.unsqueeze(1)
-    return -(target[:, 0] * (background - everything) + (target[:, 1:] * others).sum(1))

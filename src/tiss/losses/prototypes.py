@@ -38,7 +38,6 @@ class Prototypes:
 def prototype_labels(labels: Tensor, size: tuple[int, int], teacher_logits: Tensor | None = None) -> Tensor:
     """Labels N × H × W at the features' `size` (nearest); background pixels take the old model's argmax.
 
-    >>> import torch
     >>> teacher = torch.tensor([0.0, 1.0]).view(1, 2, 1, 1)
     >>> prototype_labels(torch.tensor([[[0, 0, 2, 2]]]), (1, 2), teacher).tolist()
     [[[1, 2]]]
@@ -52,7 +51,6 @@ def prototype_labels(labels: Tensor, size: tuple[int, int], teacher_logits: Tens
 def class_sums(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Sum of the features of each class, K × D, and their number, K: what processes can add up.
 
-    >>> import torch
     >>> sums, counts = class_sums(torch.tensor([[[[1.0, 2.0, 4.0]]]]), torch.tensor([[[0, 1, 1]]]), 2)
     >>> sums.tolist(), counts.tolist()
     ([[1.0], [6.0]], [1.0, 2.0])
@@ -66,7 +64,6 @@ def class_sums(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, 
 def prototype_matching(features: Tensor, labels: Tensor, prototypes: Prototypes, old_classes: int) -> Tensor:
     """Mean over the old classes present (not the background) of mse(m_c, P_c), m_c the mean in the batch.
 
-    >>> import torch
     >>> prototypes = Prototypes(torch.zeros(2, 1), torch.ones(2))
     >>> float(prototype_matching(torch.tensor([[[[1.0, 3.0]]]]), torch.ones(1, 1, 2).long(), prototypes, 2))
     4.0
@@ -82,7 +79,6 @@ def prototype_matching(features: Tensor, labels: Tensor, prototypes: Prototypes,
 def prototype_attraction(features: Tensor, labels: Tensor, prototypes: Prototypes) -> Tensor:
     """Mean over the classes present of the mse between their features and their prototype.
 
-    >>> import torch
     >>> prototypes = Prototypes(torch.zeros(2, 1), torch.ones(2))
     >>> float(prototype_attraction(torch.tensor([[[[1.0, 3.0]]]]), torch.ones(1, 1, 2).long(), prototypes))
     5.0
@@ -100,7 +96,6 @@ def prototype_attraction(features: Tensor, labels: Tensor, prototypes: Prototype
 def prototype_repulsion(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Mean over pairs of classes present of 1 / ‖m_i − m_j‖, m_c the batch's mean feature; 0 without a pair.
 
-    >>> import torch
     >>> float(prototype_repulsion(torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([[[0, 1]]]), 2))
     0.5
     """
@@ -117,7 +112,6 @@ def feature_sparsity(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     Only the positive part of f counts (all of it behind a ReLU, as published), and positions without any are
     left out: the ratio has no meaning there.
 
-    >>> import torch
     >>> round(float(feature_sparsity(torch.full((1, 3, 1, 1), 2.0), torch.zeros(1, 1, 1).long(), 1)), 4)  # e
     2.7183
     """
@@ -132,12 +126,11 @@ def feature_sparsity(features: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def _nearest(labels: Tensor, size: tuple[int, int]) -> Tensor:
-    """N × H × W to N × h × w; float32 holds every label exactly."""
+    # float32 holds every label exactly
     return F.interpolate(labels.unsqueeze(1).float(), size, mode="nearest").squeeze(1).long()
 
 
-def _rows(features: Tensor) -> Tensor:
-    """N × D × h × w to (N·h·w) × D."""
+def _rows(features: Tensor) -> Tensor:  # N × D × h × w to (N·h·w) × D
     return full_precision(features).permute(0, 2, 3, 1).flatten(0, 2)
 
 

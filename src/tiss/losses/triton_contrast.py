@@ -8,8 +8,6 @@ the same ten bits, and float16 is read and multiplied in half the time. Sums are
 # ruff: noqa: N803
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -30,7 +28,6 @@ def fits(tokens: Tensor, reference: Tensor) -> bool:
 
 
 def contrast(tokens: Tensor, reference: Tensor, signed: bool, tau: float) -> Tensor:
-    """As `tiss.losses.patch_contrast`."""
     result: Tensor = _Contrast.apply(tokens, reference, signed, tau)
     return result
 
@@ -60,12 +57,16 @@ class _Contrast(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        left, left_scale, to_left, right, right_scale, to_right = ctx.saved_tensors
-        sides = ((left, left_scale, to_left, ctx.kinds[0]), (right, right_scale, to_right, ctx.kinds[1]))
-        found = [
-            None if gradient is None else project(gradient, units, scales, upstream * ctx.scale, kind)
-            for units, scales, gradient, kind in sides
-        ]
+        found: list[Tensor | None] = []
+        for kind, side in zip(ctx.kinds, (ctx.saved_tensors[:3], ctx.saved_tensors[3:]), strict=True):
+            units, scales, gradient = side
+            found.append(None if gradient is None else torch.empty_like(units, dtype=kind))
+            if gradient is not None:
+                columns = units.shape[2]
+                project_kernel[(scales.numel(),)](
+                    gradient, units, scales, upstream * ctx.scale, found[-1], columns,
+                    BLOCK=triton.next_power_of_2(columns), num_warps=1,
+                )  # fmt: skip
         return found[0], found[1], None, None
 
 
@@ -104,16 +105,6 @@ def reduce_rows(
         SIGNED=signed, GRADIENT=kind is not None, BLOCK=block, num_warps=max(1, min(8, block // 256)),
     )  # fmt: skip
     return losses, gradient
-
-
-def project(gradient: Tensor, units: Tensor, scales: Tensor, upstream: Tensor, kind: torch.dtype) -> Tensor:
-    """The gradient of tokens from that of their unit vectors: without its part along the token."""
-    images, rows, columns = units.shape
-    found = torch.empty(units.shape, dtype=kind, device=units.device)
-    project_kernel[(images * rows,)](
-        gradient, units, scales, upstream, found, columns, BLOCK=triton.next_power_of_2(columns), num_warps=1
-    )
-    return found
 
 
 @triton.jit(do_not_specialize=["rows", "image_stride", "row_stride"])
@@ -159,7 +150,7 @@ def row_kernel(
 
 @triton.jit
 def project_kernel(gradient, units, scales, upstream, found, columns, BLOCK: tl.constexpr):
-    """One token's gradient."""
+    """The gradient of one token from that of its unit vector: without its part along the token."""
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     exists = column < columns

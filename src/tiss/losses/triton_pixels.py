@@ -17,8 +17,6 @@ the channels last, N × h × w × C, so that the classes of a block come from on
 # ruff: noqa: N803
 # mypy: allow-untyped-defs, allow-incomplete-defs
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -28,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tiss.losses.chunked import Pair, Task
-from tiss.models.contract import Resolution
+from tiss.models import Resolution
 
 LARGEST_SIDE = 16  # of a tile, in pixels; larger cells are cut into parts
 ELEMENTS = 1024  # logits that a program's single warp holds at a time

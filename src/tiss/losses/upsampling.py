@@ -5,18 +5,15 @@ the source's neighbours. Written as matrix products, both the interpolation and 
 every device. Losses are computed in float32 at least, whatever precision the model runs in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from functools import lru_cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from tiss.models.contract import Resolution
+from tiss.models import Resolution
 
 CHUNK_ELEMENTS = 1 << 20  # of a chunk's logits: 4 MiB in float32, about a core's cache
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # what the Triton kernels read
@@ -58,27 +55,14 @@ def interpolation_matrix(
     >>> interpolation_matrix(2, 4, 4, torch.float32, torch.device("cpu")).tolist()
     [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]
     """
-    matrix = torch.zeros(size, source, dtype=torch.float64)
-    for row in range(size):
-        # Half-pixel centres, exactly; beyond the outer centres the border value holds.
-        position = Fraction((2 * row + 1) * source - target, 2 * target)
-        position = min(max(position, Fraction(0)), Fraction(source - 1))
-        lower = int(position)
-        upper = min(lower + 1, source - 1)
-        weight = float(position - lower)
-        matrix[row, lower] += 1 - weight
-        matrix[row, upper] += weight
+    matrix, row = torch.zeros(size, source, dtype=torch.float64), torch.arange(size)
+    # half-pixel centres, exactly, in units of 1 / whole; beyond the outer centres the border value holds
+    whole = 2 * target
+    position = ((2 * row + 1) * source - target).clamp(0, (source - 1) * whole)
+    lower, weight = position // whole, (position % whole).double() / whole
+    matrix[row, lower] += 1 - weight
+    matrix[row, (lower + 1).clamp(max=source - 1)] += weight
     return matrix.to(device=device, dtype=dtype)
-
-
-def row_and_column_matrices(logits: Tensor, to: Resolution) -> tuple[Tensor, Tensor]:
-    """H × h and W × w, for logits N × C × h × w."""
-    height, width = logits.shape[-2:]
-    kind, device = logits.dtype, logits.device
-    return (
-        interpolation_matrix(height, to.padded[0], to.size[0], kind, device),
-        interpolation_matrix(width, to.padded[1], to.size[1], kind, device),
-    )
 
 
 class Rows:
@@ -88,7 +72,12 @@ class Rows:
     """
 
     def __init__(self, logits: Tensor, to: Resolution, budget: int) -> None:
-        self.rows, self.columns = row_and_column_matrices(logits, to)
+        self.rows, self.columns = (
+            interpolation_matrix(
+                logits.shape[axis], to.padded[axis], to.size[axis], logits.dtype, logits.device
+            )
+            for axis in (-2, -1)
+        )
         self.images, (height, self.width) = len(logits), to.size
         step = max(1, budget // max(1, self.images * logits.shape[1] * self.width))
         self.parts = [slice(start, min(start + step, height)) for start in range(0, height, step)]
@@ -118,7 +107,6 @@ def upsampled_argmax(logits: Tensor, resolution: Resolution) -> Tensor:
     `logits` N × C × h × w; the result is N × H × W, uint8 up to 256 channels and int64 beyond.
     `resolution.fused` "off" upsamples everything first.
 
-    >>> import torch
     >>> logits = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])
     >>> upsampled_argmax(logits, Resolution.of(1, 4)).tolist()
     [[[0, 0, 1, 1]]]

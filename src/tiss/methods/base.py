@@ -1,38 +1,26 @@
-"""What a method is: a few verbs around the loop over batches.
+"""What a method is: a few verbs around the loop over batches, and a frozen dataclass of settings.
 
-    begin     a step starts: grow the head, freeze what must not change
-    prepare   look at the step's images once before training, where a method needs that
-    targets   the labels to train on (pseudo-labels are made here)
-    losses    the weighted terms by name; the engine minimises their sum
-    end       a step is over
-    state     what must survive until the next step, and a resumed run
-
-The engine calls `begin` exactly once per step; when a run resumes, `load_state` follows it. A method is one file
-with a frozen dataclass of settings. `@register_method("name", "summary")` is all it takes, and an entry point in
-the group `tiss.methods` for a method outside the package.
+The engine calls `begin` exactly once per step; when a run resumes, `load_state` follows it. Then come `prepare`, and
+`targets` and `losses` for each batch, and `end`. `@register_method("name", "summary")` makes a method known, and an
+entry point in the group `tiss.methods` one from outside the package.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tiss.config import ModelConfig, from_mapping
 from tiss.data.base import Batch
 from tiss.errors import TissError
-from tiss.models.build import resolve
-from tiss.models.contract import Need, Output
-from tiss.models.decoder import DECODERS
-from tiss.models.encoder import outline
-from tiss.models.head import Initialise
-from tiss.models.model import SegmentationModel
+from tiss.losses import cross_entropy
+from tiss.models import Initialise, Need, Output, SegmentationModel, resolve
 from tiss.registry import Registry
-from tiss.scenarios.scenario import Step
+from tiss.scenarios import Step
 
 Batches = Callable[[], Iterable[Batch]]
 
@@ -57,6 +45,10 @@ class Method:
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders it works with
     refusal: ClassVar[str] = "does not work with this encoder"  # why other families are refused
     head: ClassVar[str | None] = None  # the kind of head it needs (None: the decoder's own)
+
+    frozen: ClassVar[Literal["nothing", "statistics", "everything"]] = (
+        "nothing"  # in train_mode, after step 0
+    )
 
     step: Step  # the current one, set by begin()
 
@@ -91,11 +83,14 @@ class Method:
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         """Weighted terms by name; their sum is minimised."""
-        raise TypeError(f"method {self.name!r} must define losses()")
+        return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
 
     def train_mode(self, model: nn.Module) -> None:
         """Puts the model into training mode; what is frozen must stay in evaluation mode."""
-        model.train()
+        later = self.frozen != "nothing" and self.step.index > 0
+        model.train(not (later and self.frozen == "everything"))
+        for norm in batch_norms(model) if later else ():
+            norm.eval()
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         """A step is over; one more look at its images is possible here."""
@@ -134,11 +129,9 @@ def register_method(
 
 def settings_from(value: Any) -> Any:
     """Settings from a method's name, from `{name: …, field: …}`, or as they are."""
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, str | Mapping):
         return value
-    given = dict(value)
+    given = {"name": value} if isinstance(value, str) else dict(value)
     if "name" not in given:
         raise TissError("needs a name beside its settings, for example tiss", setting="method")
     method = METHODS.get(str(given.pop("name")))
@@ -155,10 +148,13 @@ def check_pair(settings: Any, config: ModelConfig) -> None:
     """Refuses a method and an architecture that do not work together, before any weight or image is read."""
     method = build_method(settings, steps=1)
     architecture = resolve(config, head=method.head)
-    encoder = outline(architecture.encoder)
     with torch.device("meta"):  # shapes only
-        decoder = DECODERS.get(architecture.decoder)(encoder)
-        method.check(SegmentationModel(architecture, encoder, decoder, ["background", "class"]))
+        method.check(SegmentationModel(architecture, ["background", "class"]))
+
+
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Every batch norm in `model`, of any dimension, synchronised or not."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 def all_sum(tensor: Tensor) -> Tensor:

@@ -1,22 +1,17 @@
 """MiB, MiB with L1 or L2 feature distillation (the paper's ablation), and MiB with frozen batch norm."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import Batch
 from tiss.errors import TissError
-from tiss.losses import cross_entropy, feature_distillation, unbiased_losses
-from tiss.methods.base import Batches, Method, Settings, register_method
-from tiss.models.contract import Need, Output, tokens
-from tiss.models.model import SegmentationModel
-from tiss.scenarios.scenario import Step
+from tiss.losses import feature_distillation, unbiased_losses
+from tiss.methods.base import Batches, Method, Settings, batch_norms, register_method
+from tiss.models import Need, Output, SegmentationModel, tokens
+from tiss.scenarios import Step
 
 AT_ONCE, IN_SEQUENCE = 10.0, 30.0  # the paper's weight of the distillation, by how the new classes come
 
@@ -40,21 +35,17 @@ class MiB(Method):
     initialise = "background"
     uses_teacher = True
 
-    @property
-    def distillation_weight(self) -> float:
-        """λ: as set, else by the task."""
-        if self.settings.distillation is not None:
-            return float(self.settings.distillation)
-        return AT_ONCE if self.steps <= 2 else IN_SEQUENCE
-
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        to = output.resolution
         if teacher is None:
-            return {"cross_entropy": cross_entropy(output.logits, batch.label, to=to)}
+            return super().losses(batch, output, teacher)
+        divide = self.settings.divide
         hard, distilled = unbiased_losses(
-            output.logits, batch.label, teacher.logits, self.settings.divide, to=to
+            output.logits, batch.label, teacher.logits, divide, to=output.resolution
         )
-        return {"cross_entropy": hard, "distillation": self.distillation_weight * distilled}
+        weight = self.settings.distillation
+        if weight is None:
+            weight = AT_ONCE if self.steps <= 2 else IN_SEQUENCE
+        return {"cross_entropy": hard, "distillation": float(weight) * distilled}
 
 
 @dataclass(frozen=True)
@@ -66,10 +57,9 @@ class FeatureSettings(MiBSettings):
 
 
 class MiBWithFeatures(MiB):
-    """MiB with the distance between student's and teacher's tokens after every block.
+    """MiB with the distance between student's and teacher's tokens after every block (Eq. 7 and 8).
 
-    Eq. 7 and 8 sum over patches and channels: `reduction="sum"`. The default, `mean`, is the same distance with a
-    weight that does not depend on the image size or the width.
+    The default reduction, `mean`, has a weight that does not depend on the image size or the width.
     """
 
     Settings = FeatureSettings
@@ -83,11 +73,8 @@ class MiBWithFeatures(MiB):
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         terms = super().losses(batch, output, teacher)
         if teacher is not None:
-            student_tokens = [tokens(f) for f in output.features]
-            teacher_tokens = [tokens(f) for f in teacher.features]
-            distance = feature_distillation(
-                student_tokens, teacher_tokens, power=self.power, reduction=self.settings.reduction
-            )
+            student, old = ([tokens(f) for f in each.features] for each in (output, teacher))
+            distance = feature_distillation(student, old, self.power, self.settings.reduction)
             terms["features"] = self.settings.features * distance
         return terms
 
@@ -102,31 +89,20 @@ class MiBWithL2(MiBWithFeatures):
     power = 2
 
 
-def batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
-    """Every batch norm in `model`, of any dimension, synchronised or not."""
-    return (module for module in model.modules() if isinstance(module, _BatchNorm))
-
-
-def freeze_statistics(model: nn.Module) -> None:
-    """Puts every batch norm into evaluation mode; the next `train()` of the model undoes it."""
-    for norm in batch_norms(model):
-        norm.eval()
-
-
 @register_method(
     "mib+frozenbn", "MiB; batch norm, statistics and weights, frozen after step 0", title="MiB (frozen BN)"
 )
 class MiBFrozenBatchNorm(MiB):
-    """Works with any model that has a batch norm: all CNNs, and transformers whose decoder has one.
+    """Works with any model that has a batch norm: all CNNs, and transformers with SegFormer's or DeepLab's decoder.
 
-    SegFormer's decoder and DeepLab's have one on any encoder. A linear decoder on a transformer has none, and the
-    pair is refused because it would be plain MiB under another name.
+    A transformer with a linear decoder has none: the pair would be plain MiB under another name.
     """
 
     families = ("hierarchical", "cnn")  # their own decoders have batch norms
+    frozen = "statistics"
 
     def check(self, model: SegmentationModel) -> None:
-        if next(batch_norms(model), None) is None:
+        if not batch_norms(model):
             raise TissError(
                 f"{self.name}: {model.architecture.encoder} with {model.architecture.decoder} has no batch norm "
                 "to freeze (take mib, or a decoder with one)",
@@ -138,11 +114,6 @@ class MiBFrozenBatchNorm(MiB):
         if step.index > 0:
             for norm in batch_norms(model):
                 norm.requires_grad_(False)
-
-    def train_mode(self, model: nn.Module) -> None:
-        super().train_mode(model)
-        if self.step.index > 0:
-            freeze_statistics(model)
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         model.requires_grad_(True)

@@ -1,7 +1,5 @@
 """TISS: MiB on a transformer with two patch-wise contrastive losses, and each of the two alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,8 +11,7 @@ from tiss.errors import TissError
 from tiss.losses import patch_contrast
 from tiss.methods.base import register_method
 from tiss.methods.mib import MiB, MiBSettings
-from tiss.models.contract import Need, Output, tokens
-from tiss.models.model import SegmentationModel
+from tiss.models import Need, Output, SegmentationModel, tokens
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,18 @@
 """PLOP: pseudo-labels where the old model is sure, local POD to hold its features. And PLOPLong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
 from tiss.errors import TissError
 from tiss.losses import EntropyThresholds, cross_entropy, entropy_and_class, local_pod, pseudo_labels
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
-from tiss.methods.mib import freeze_statistics
-from tiss.models.contract import Need, Output
-from tiss.models.decoder import LinearDecoder
-from tiss.models.model import SegmentationModel
+from tiss.models import LinearDecoder, Need, Output, SegmentationModel
 
 # published factors of local POD, on features and on logits, by data set; others take VOC's
 FACTORS = {"voc": (0.01, 0.0005), "ade20k": (0.001, 0.00001), "cityscapes": (0.0001, 0.0001)}
@@ -42,9 +37,7 @@ class PLOP(Method):
 
     The thresholds are those of the published code (`official`), which normalises the entropy twice and sums bin
     indices in its search for the median. The exact median, which the paper describes, rejects half of the
-    background pixels by construction, and the background's IoU collapses over the steps (94.8 to 18.6 on VOC
-    15-1); `official=False` computes it. On a vision transformer the distance of the logits outweighs those of all
-    other maps in local POD.
+    background pixels by construction, and the background's IoU collapses over the steps.
     """
 
     Settings = PLOPSettings
@@ -82,23 +75,17 @@ class PLOP(Method):
             return batch.label
         entropy, predicted = self._entropy(teacher)
         self.thresholds = self.thresholds.to(entropy.device)
-        labels, self.weights = pseudo_labels(
-            batch.label, entropy, predicted, self.thresholds, official=self.settings.official
-        )
+        found = pseudo_labels(batch.label, entropy, predicted, self.thresholds, self.settings.official)
+        labels, self.weights = found
         return labels
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if teacher is None:
-            return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
+            return super().losses(batch, output, teacher)
         old, factors = teacher.logits.shape[1], self._factors()
-        pod = local_pod(
-            [*output.features, output.logits],
-            [*teacher.features, teacher.logits],
-            old,
-            output.logits.shape[1] - old,
-            *factors,
-            normalise=self.normalised,
-        )
+        maps, old_maps = ([*each.features, each.logits] for each in (output, teacher))
+        new = output.logits.shape[1] - old
+        pod = local_pod(maps, old_maps, old, new, *factors, normalise=self.normalised)
         hard = cross_entropy(output.logits, batch.label, to=output.resolution, image_weights=self.weights)
         return {"cross_entropy": hard, "pod": pod}
 
@@ -140,6 +127,7 @@ class PLOPLong(PLOP):
 
     Settings = PLOPLongSettings
     head = "cosine"
+    frozen = "statistics"
     normalised = True
 
     def check(self, model: SegmentationModel) -> None:
@@ -150,8 +138,3 @@ class PLOPLong(PLOP):
                 "of its own (take plop, or another model.decoder)",
                 setting="method",
             )
-
-    def train_mode(self, model: nn.Module) -> None:
-        super().train_mode(model)
-        if self.step.index > 0:
-            freeze_statistics(model)

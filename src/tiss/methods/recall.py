@@ -6,8 +6,6 @@ whole head is trained on the new images, whose background takes the old head's c
 drawn from those Gaussians. Nothing but the head is trained, so an update is one pass through the backbone.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,17 +13,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, IGNORE, Batch
 from tiss.errors import TissError
 from tiss.losses import cross_entropy
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
-from tiss.models.contract import Need, Output
-from tiss.models.head import Head
-from tiss.models.model import SegmentationModel
-from tiss.scenarios.scenario import Step
+from tiss.models import Head, Need, Output, SegmentationModel
+from tiss.scenarios import Step
 
 
 @dataclass(frozen=True)
@@ -47,43 +43,23 @@ class RecallSettings(Settings):
 BACKGROUND_DRAWS = 4  # times as many as for a class: the background looks like many things
 
 
-@dataclass(frozen=True)
-class Gaussians:
-    """The patch features of each class, the background's first."""
-
-    means: Tensor  # k × D
-    roots: Tensor  # k × D × D, lower Cholesky factors of the covariances
-    counts: Tensor  # k: patches seen; a class with none cannot be drawn
-
-    @classmethod
-    def empty(cls, channels: int) -> Gaussians:
-        return cls(torch.empty(0, channels), torch.empty(0, channels, channels), torch.empty(0))
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What features are drawn from, and what is drawn at each update."""
-
-    means: Tensor  # k × D
-    roots: Tensor  # k × D × D
-    label: Tensor  # n: every class as often, then more of the background
-    weight: Tensor  # n, 1 in all
-
-
 @register_method(
     "recall", "backbone frozen after step 0; confident pseudo-labels and drawn features of the old classes"
 )
 class Recall(Method):
     Settings = RecallSettings
     initialise = "background"
+    frozen = "everything"  # batch norm and stochastic depth with the backbone
     tuned = {"step_lr": 5e-4, "step_epochs": 5}  # noqa: RUF012 - a class constant, chosen on the holdout of VOC
     model: SegmentationModel
     old_head: Head  # from step 1 on: as it was before the step, to label background pixels
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
-        self.memory = Gaussians.empty(0)
-        self._draws: Draws | None = None  # made at a step's first update, which no CUDA graph captures
+        # the patch features of each class, the background's first: means k × D; roots k × D × D, lower Cholesky
+        # factors of the covariances; counts k, the patches seen (a class with none cannot be drawn)
+        self.memory: dict[str, Tensor] = {}
+        self._plan: tuple[Tensor, ...] = ()  # made at a step's first update, which no CUDA graph captures
 
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
@@ -97,22 +73,18 @@ class Recall(Method):
         return ("decoder",) if self.step.index > 0 else ()
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        self._draws = None
+        self._plan = ()
         if step.index > 0:
             self.old_head = copy.deepcopy(model.head).requires_grad_(False)
             model.body.requires_grad_(False)
         else:
-            self.memory = Gaussians.empty(model.decoder.channels)
+            self.memory = {}
         super().begin(step, model, seed)
         self.model = model
 
-    def train_mode(self, model: nn.Module) -> None:
-        """Batch norm and stochastic depth are frozen with the backbone."""
-        model.train(self.step.index == 0)
-
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if self.step.index == 0:
-            return {"cross_entropy": cross_entropy(output.logits, batch.label, to=output.resolution)}
+            return super().losses(batch, output, teacher)
         label = self.label_background(batch.label, output)
         return {
             "cross_entropy": cross_entropy(output.logits, label, to=output.resolution),
@@ -145,32 +117,49 @@ class Recall(Method):
         return (weight * (log_total - chosen)).sum()
 
     def _draw(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, their classes and their weights, which sum to 1."""
-        if self._draws is None:
-            self._draws = plan_draws(self.memory, self.settings.samples, self.settings.balance, device)
-        means, roots, label = self._draws.means, self._draws.roots, self._draws.label
-        noise = torch.randn(len(means), self.settings.samples, means.shape[1], device=device)
+        """Features, their classes (each as often, then more of the background) and weights, which sum to 1."""
+        samples = self.settings.samples
+        if not self._plan:
+            counts = self.memory["counts"]
+            seen = counts.nonzero()[:, 0]
+            extra = (BACKGROUND_DRAWS - 1) * samples if bool(seen[0] == BACKGROUND) else 0
+            label = torch.cat([seen.repeat_interleave(samples), seen[:1].expand(extra)])
+            share = counts[seen].double() ** self.settings.balance
+            drawn = torch.bincount(label, minlength=len(counts))
+            weight = (share / share.sum() / drawn[seen])[torch.searchsorted(seen, label)].float()
+            plan = (self.memory["means"][seen], self.memory["roots"][seen], label, weight)
+            self._plan = tuple(tensor.to(device) for tensor in plan)
+        means, roots, label, weight = self._plan
+        noise = torch.randn(len(means), samples, means.shape[1], device=device)
         drawn = (means[:, None] + noise @ roots.mT).flatten(0, 1)  # class after class
         more = torch.randn(len(label) - len(drawn), means.shape[1], device=device)
         drawn = torch.cat([drawn, means[0] + more @ roots[0].mT])
-        return drawn, label, self._draws.weight
+        return drawn, label, weight
 
     @torch.no_grad()
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         """Remembers the step's classes (and, at step 0, the background) from one more pass over its images."""
         model.eval()
-        channels = range(BACKGROUND if step.index == 0 else step.old, step.old + step.new)
-        moments = _Moments(len(channels), model.decoder.channels, next(model.parameters()).device)
+        channels = range(BACKGROUND if step.index == 0 else step.old, step.seen)
+        width, device = model.decoder.channels, next(model.parameters()).device
+        shapes = ((len(channels),), (len(channels), width), (len(channels), width, width))
+        count, total, products = (torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes)
         for batch in batches():
-            decoded = model(batch.image, needs=("decoder",)).features[0]
-            owner = patch_labels(batch.label, decoded.shape[-2:], channels, self.settings.purity)
-            moments.add(decoded.float().permute(0, 2, 3, 1)[owner >= 0], owner[owner >= 0])
-        found, old = moments.finish(), vars(self.memory)
-        self.memory = Gaussians(**{k: torch.cat([old[k].to(v.device), v]) for k, v in vars(found).items()})
+            decoded = model(batch.image, needs=("decoder",)).features[0].float().permute(0, 2, 3, 1)
+            owner = patch_labels(batch.label, decoded.shape[1:3], channels, self.settings.purity)
+            for index in owner[owner >= 0].unique().tolist():
+                chosen = decoded[owner == index].double()
+                count[index] += len(chosen)
+                total[index] += chosen.sum(dim=0)
+                products[index] += chosen.T @ chosen
+        found = gaussians(all_sum(count), all_sum(total), all_sum(products))
+        for name, values in found.items():
+            known = self.memory.get(name, values[:0])
+            self.memory[name] = torch.cat([known.to(device), values])
         model.requires_grad_(True)
 
     def state(self) -> dict[str, Tensor]:
-        return dict(vars(self.memory)) if len(self.memory.counts) else {}
+        return dict(self.memory)
 
     def state_bytes(self, model: SegmentationModel, classes: int) -> int:
         width = model.decoder.channels
@@ -178,18 +167,7 @@ class Recall(Method):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         if state:
-            self.memory, self._draws = Gaussians(**state), None
-
-
-def plan_draws(memory: Gaussians, samples: int, balance: float, device: torch.device) -> Draws:
-    """How the features of all classes that were seen are drawn at each update of a step."""
-    seen = memory.counts.nonzero()[:, 0]
-    more = (BACKGROUND_DRAWS - 1) * samples if bool(seen[0] == BACKGROUND) else 0
-    label = torch.cat([seen.repeat_interleave(samples), seen[:1].expand(more)])
-    share = memory.counts[seen].double() ** balance
-    drawn = torch.bincount(label, minlength=len(memory.counts))
-    weight = (share / share.sum() / drawn[seen])[torch.searchsorted(seen, label)].float()
-    return Draws(*(t.to(device) for t in (memory.means[seen], memory.roots[seen], label, weight)))
+            self.memory, self._plan = dict(state), ()
 
 
 def patch_labels(label: Tensor, size: tuple[int, int] | torch.Size, channels: range, purity: float) -> Tensor:
@@ -199,29 +177,14 @@ def patch_labels(label: Tensor, size: tuple[int, int] | torch.Size, channels: ra
     return torch.where(best >= purity, index, -1)
 
 
-class _Moments:
-    """Counts, sums and products of features by class, in float64, summed over all processes at the end."""
-
-    def __init__(self, classes: int, channels: int, device: torch.device) -> None:
-        self.count = torch.zeros(classes, dtype=torch.float64, device=device)
-        self.total = torch.zeros(classes, channels, dtype=torch.float64, device=device)
-        self.products = torch.zeros(classes, channels, channels, dtype=torch.float64, device=device)
-
-    def add(self, features: Tensor, label: Tensor) -> None:
-        for index in label.unique().tolist():
-            chosen = features[label == index].double()
-            self.count[index] += len(chosen)
-            self.total[index] += chosen.sum(dim=0)
-            self.products[index] += chosen.T @ chosen
-
-    def finish(self) -> Gaussians:
-        count, total, products = all_sum(self.count), all_sum(self.total), all_sum(self.products)
-        safe = count.clamp(min=1)
-        means = total / safe[:, None]
-        spread = products / safe[:, None, None] - means[:, :, None] * means[:, None, :]
-        identity = torch.eye(means.shape[1], dtype=means.dtype, device=means.device)
-        scale = spread.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-6)
-        # few patches give a covariance without full rank: a hundredth of its mean variance keeps it factorable
-        roots = torch.linalg.cholesky(spread + 0.01 * scale[:, None, None] * identity)
-        # cholesky's result lies column by column; a product rounds otherwise than with the one read from a file
-        return Gaussians(means.float(), roots.float().contiguous(), count.float())
+def gaussians(count: Tensor, total: Tensor, products: Tensor) -> dict[str, Tensor]:
+    """Each class's Gaussian from the number, the sum and the products of its features, in float64."""
+    safe = count.clamp(min=1)
+    means = total / safe[:, None]
+    spread = products / safe[:, None, None] - means[:, :, None] * means[:, None, :]
+    identity = torch.eye(means.shape[1], dtype=means.dtype, device=means.device)
+    scale = spread.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-6)
+    # few patches give a covariance without full rank: a hundredth of its mean variance keeps it factorable
+    roots = torch.linalg.cholesky(spread + 0.01 * scale[:, None, None] * identity)
+    # cholesky's result lies column by column; a product rounds otherwise than with the one read from a file
+    return {"means": means.float(), "roots": roots.float().contiguous(), "counts": count.float()}

@@ -1,7 +1,5 @@
 """SDR: features gather around their class's prototype, classes keep apart, features become sparse."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +21,10 @@ from tiss.losses import (
     unbiased_losses,
 )
 from tiss.methods.base import Method, all_sum, register_method
-from tiss.methods.lwf import LwF, LwFSettings
+from tiss.methods.baselines import LwF, LwFSettings
 from tiss.methods.mib import MiB, MiBSettings
-from tiss.models.contract import Need, Output
-from tiss.models.model import SegmentationModel
-from tiss.scenarios.scenario import Step
+from tiss.models import Need, Output, SegmentationModel
+from tiss.scenarios import Step
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,9 @@ class PrototypeSettings:
 class WithPrototypes(Method):
     """Adds SDR's four terms on the encoder's output to the losses of another method.
 
-    A batch is compared with the prototypes of all batches before it and joins them afterwards. Prototypes are
-    the mean over all processes; the terms themselves look at each process's own images. As in the published code
-    (`official`), attraction and repulsion start at step 1, and background features join no prototype in the
-    overlapped setup or after step 0, since old and future classes hide among them.
+    A batch is compared with the prototypes of all batches before it, of all processes, and joins them afterwards.
+    With `official`, background features join no prototype in the overlapped setup or after step 0, since old and
+    future classes hide among them.
     """
 
     uses_teacher = True
@@ -68,38 +64,33 @@ class WithPrototypes(Method):
         self.prototypes = widen(known, step.seen, channels, device)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        terms = super().losses(batch, output, teacher)
-        features = output.features[0]
-        labels = feature_labels(batch.label, output, teacher)
-        terms |= self._prototype_terms(features, labels)
-        self._update(features.detach(), labels)
-        return terms
-
-    def _prototype_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        weights, step = self.settings, self.step
+        terms, weights, step = super().losses(batch, output, teacher), self.settings, self.step
+        features, (height, width), padded = (
+            output.features[0],
+            output.resolution.size,
+            output.resolution.padded,
+        )
+        # the features reach into the padding, so the labels must do so before they shrink
+        labels = F.pad(batch.label, (0, padded[1] - width, 0, padded[0] - height), value=IGNORE)
+        size = (features.shape[2], features.shape[3])
+        labels = prototype_labels(labels, size, None if teacher is None else teacher.logits)
         known = Prototypes(self.prototypes.mean.float(), self.prototypes.count)
-        terms = {}
         if step.index > 0 or not weights.official:
             terms["attraction"] = weights.attraction * prototype_attraction(features, labels, known)
             terms["repulsion"] = weights.repulsion * prototype_repulsion(features, labels, step.seen)
         terms["sparsity"] = weights.sparsity * feature_sparsity(features, labels, step.seen)
         if step.index > 0:
             terms["matching"] = weights.matching * prototype_matching(features, labels, known, step.old)
-        return terms
-
-    @torch.no_grad()
-    def _update(self, features: Tensor, labels: Tensor) -> None:
-        """The running means after this batch, over the images of all processes.
-
-        In place: a captured CUDA graph keeps using the same tensors.
-        """
-        if self.settings.official and (self.step.setup == "overlapped" or self.step.index > 0):
+        if weights.official and (step.setup == "overlapped" or step.index > 0):
             labels = labels.masked_fill(labels == BACKGROUND, IGNORE)
-        sums, counts = class_sums(features, labels, len(self.prototypes.count))
+        sums, counts = class_sums(features.detach(), labels, step.seen)
         both = all_sum(torch.cat([sums, counts.unsqueeze(1)], dim=1).to(self.prototypes.mean))  # K × (D + 1)
         updated = self.prototypes.update(both[:, :-1], both[:, -1])
-        self.prototypes.mean.copy_(updated.mean)
+        self.prototypes.mean.copy_(
+            updated.mean
+        )  # in place: a captured CUDA graph keeps using the same tensors
         self.prototypes.count.copy_(updated.count)
+        return terms
 
     def state(self) -> dict[str, Tensor]:
         return {"prototypes": self.prototypes.mean, "prototype_counts": self.prototypes.count}
@@ -113,15 +104,6 @@ class WithPrototypes(Method):
     def base_settings(self) -> dict[str, Any]:
         names = ["sparsity", "official", *(() if self.settings.official else ("attraction", "repulsion"))]
         return {name: getattr(self.settings, name) for name in names}
-
-
-def feature_labels(labels: Tensor, output: Output, teacher: Output | None) -> Tensor:
-    """The class of every position of the first feature map, N × h × w; 255 in the padding."""
-    (height, width), (padded_height, padded_width) = output.resolution.size, output.resolution.padded
-    # the features reach into the padding, so the labels must do so before they shrink
-    padded = F.pad(labels, (0, padded_width - width, 0, padded_height - height), value=IGNORE)
-    rows, columns = output.features[0].shape[-2:]
-    return prototype_labels(padded, (rows, columns), None if teacher is None else teacher.logits)
 
 
 def widen(known: Prototypes, classes: int, channels: int, device: torch.device) -> Prototypes:

@@ -1,8 +1,12 @@
-"""Decoders: the second slot, from an encoder's pyramid to the one map that the head reads."""
+"""The second and the third slot: decoders, from an encoder's pyramid to one map, and heads, one logit per class.
 
-from __future__ import annotations
+A head grows by one group of classes per step. The rows of each step are separate parameters, so that those of
+earlier steps can be frozen exactly, weight decay included; the forward pass concatenates them.
+"""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +14,10 @@ from torch import Tensor, nn
 
 from tiss.errors import TissError
 from tiss.models.encoder import Encoder
+from tiss.models.layers import Block, as_map, initialise_transformer
 from tiss.registry import Registry
+
+Initialise = Literal["background", "random"]
 
 RATES = {16: (6, 12, 18), 8: (12, 24, 36)}  # of ASPP, by the stride of the map; the same reach in pixels
 
@@ -27,7 +34,7 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
 
-DECODERS: Registry[Callable[[Encoder], Decoder]] = Registry("decoder", "decoders", ("tiss.models.mask",))
+DECODERS: Registry[Callable[[Encoder], Decoder]] = Registry("decoder", "decoders")
 
 
 @DECODERS.register("linear")
@@ -89,22 +96,20 @@ class DeepLabV3(Decoder):
 
 
 @DECODERS.register("deeplabv3plus")
-class DeepLabV3Plus(Decoder):
+class DeepLabV3Plus(DeepLabV3):
     """ASPP, upsampled to the finest map's resolution, concatenated with it and refined."""
 
     def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
+        super().__init__(encoder)
         if len(encoder.pyramid) < 2:
             raise TissError(
                 f"deeplabv3plus needs a finer map as well, and {encoder.name} has one resolution only: "
                 "take deeplabv3, linear or mask",
                 setting="model.decoder",
             )
-        first, last = encoder.pyramid[0], encoder.pyramid[-1]
-        self.channels, self.stride = encoder.decoder_channels, first.stride
-        self.aspp = AtrousPyramid(last.channels, self.channels, RATES.get(last.stride, RATES[16]))
+        self.stride = encoder.pyramid[0].stride
         reduced = max(self.channels * 3 // 16, 1)  # 48 of 256, as published
-        self.reduce = ConvNormAct(first.channels, reduced, 1)
+        self.reduce = ConvNormAct(encoder.pyramid[0].channels, reduced, 1)
         self.refine = nn.Sequential(
             ConvNormAct(self.channels + reduced, self.channels, 3),
             ConvNormAct(self.channels, self.channels, 3),
@@ -112,7 +117,7 @@ class DeepLabV3Plus(Decoder):
 
     def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
         fine = self.reduce(pyramid[0])
-        coarse = self.aspp(pyramid[-1])
+        coarse = super().forward(pyramid)
         coarse = F.interpolate(coarse, fine.shape[-2:], mode="bilinear", align_corners=False)
         return self.refine(torch.cat([coarse, fine], dim=1))
 
@@ -134,3 +139,127 @@ class MlpDecoder(Decoder):
         projected = [layer(maps) for layer, maps in zip(self.projections, pyramid, strict=True)]
         finer = [F.interpolate(maps, size, mode="bilinear", align_corners=False) for maps in projected[1:]]
         return self.fuse(torch.cat([projected[0], *finer], dim=1))
+
+
+@DECODERS.register("mask")
+class MaskDecoder(Decoder):
+    """Projects the patches for the mask transformer, which is the head, since its class tokens grow."""
+
+    default_head = "mask"
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        if encoder.family != "vit":
+            raise TissError(
+                f"mask needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
+            )
+        self.channels, self.stride = encoder.channels, encoder.stride
+        self.project = nn.Conv2d(encoder.channels, self.channels, 1)
+        nn.init.trunc_normal_(self.project.weight, std=0.02)
+
+    def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
+        return self.project(pyramid[-1])
+
+
+class Head(nn.Module):
+    """Base of all heads: `rows` (k × D) and `biases` (k) for each group; the background is row 0."""
+
+    def __init__(self, channels: int, sizes: Sequence[int]) -> None:
+        """`sizes` are the logits of each group; the first counts the background."""
+        super().__init__()
+        self.channels = channels
+        self.rows = nn.ParameterList(nn.Parameter(0.02 * torch.randn(size, channels)) for size in sizes)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """All rows C × D and all biases C."""
+        return torch.cat(list(self.rows)), torch.cat(list(self.biases))
+
+    def growing(self) -> list[nn.ParameterList]:
+        """The lists that get an entry with every group, the rows first, then biases."""
+        return [self.rows, self.biases]
+
+    @torch.no_grad()
+    def grow(self, new: int, initialise: Initialise, generator: torch.Generator) -> None:
+        """Adds `new` rows.
+
+        "background": w_new = w_b, β_new = β_b − log(new + 1), and β_b gets the same value. Then the
+        background and the new classes together have the probability that the background had, and that of no
+        other class changes.
+        "random": new rows as at the start, biases 0, the background unchanged.
+        """
+        if initialise == "background":
+            for biases in self.growing()[1:]:
+                biases[0][0] -= math.log(new + 1)
+            added = [p[0][:1].expand(new, *p[0].shape[1:]).clone() for p in self.growing()]
+        else:
+            random = 0.02 * torch.randn(new, self.channels, generator=generator)
+            added = [random.to(self.rows[0]), *(p[0].new_zeros(new) for p in self.growing()[1:])]
+        for parameters, values in zip(self.growing(), added, strict=True):
+            parameters.append(nn.Parameter(values))
+
+
+HEADS: Registry[type[Head]] = Registry("head", "heads")
+
+
+@HEADS.register("linear")
+class LinearHead(Head):
+    """One linear layer: N × D × h × w to N × C × h × w."""
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        rows, biases = self.joined()
+        return F.conv2d(decoded, rows[:, :, None, None], biases)
+
+
+@HEADS.register("cosine")
+class CosineHead(Head):
+    """z_c = s · cos(w_c, x) + β_c with a learned scale s; the bias makes its growth exact."""
+
+    def __init__(self, channels: int, sizes: Sequence[int]) -> None:
+        super().__init__(channels, sizes)
+        self.scale = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        rows, biases = self.joined()
+        rows = self.scale * F.normalize(rows, dim=1)
+        return F.conv2d(F.normalize(decoded, dim=1), rows[:, :, None, None], biases)
+
+
+@HEADS.register("mask")
+class MaskHead(Head):
+    """Segmenter's mask transformer: z_c = s · cos(patch, class token c) + β_c after two blocks over both.
+
+    Growing it exactly takes two corrections. A class token is also a key in attention: copies of the background's
+    would get its share of attention several times. So each class has a bias on its key's score, which is divided
+    like the logit's. Then the copies together get the attention that the background had, and every token keeps
+    its value. Segmenter's norm over the classes would undo this; a learned scale on the cosine takes its place.
+    """
+
+    def __init__(self, channels: int, sizes: Sequence[int]) -> None:
+        super().__init__(channels, sizes)
+        self.key_biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+        heads = max(channels // 64, 1)
+        self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(2))
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.patch_projection = nn.Linear(channels, channels, bias=False)
+        self.class_projection = nn.Linear(channels, channels, bias=False)
+        self.scale = nn.Parameter(torch.tensor(10.0))
+        self.apply(initialise_transformer)
+
+    def growing(self) -> list[nn.ParameterList]:
+        return [self.rows, self.biases, self.key_biases]
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        rows, biases = self.joined()
+        count, _, height, width = decoded.shape
+        patches = decoded.flatten(2).transpose(1, 2)  # N × n × D
+        tokens = torch.cat([patches, rows.expand(count, -1, -1)], dim=1)
+        # no bias on a patch's key, its class's on a class token's
+        key_bias = F.pad(torch.cat(list(self.key_biases)), (height * width, 0)).view(1, 1, 1, -1)
+        for block in self.blocks:
+            tokens = block(tokens, key_bias.to(tokens.dtype))
+        tokens = self.norm(tokens)
+        patches = F.normalize(self.patch_projection(tokens[:, : height * width]), dim=-1)
+        classes = F.normalize(self.class_projection(tokens[:, height * width :]), dim=-1)
+        scores = self.scale * patches @ classes.transpose(1, 2) + biases  # N × n × C
+        return as_map(scores, height, width)

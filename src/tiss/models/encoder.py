@@ -1,28 +1,26 @@
-"""What an encoder is: the first of a model's three slots, and the registry of them.
+"""Encoders, the first of a model's three slots: images to a decoder's pyramid and the features that a method needs.
 
-An encoder takes normalised images whose sides are multiples of its stride and returns the maps that a decoder
-reads (its pyramid) and the features that a method asked for. Everything that a method, a recipe or a decoder
-must know about it is an attribute, so that a pair that makes no sense is refused before anything is loaded.
+Everything that a method, a recipe or a decoder must know about one is an attribute, so that a pair that makes no
+sense is refused before anything is loaded.
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tiss.errors import TissError
-from tiss.models.contract import Need
 from tiss.registry import Registry
 
 Family = Literal["vit", "hierarchical", "cnn"]
 Colours = tuple[float, float, float]
 Maps = tuple[Tensor, ...]
+Need = int | str  # a block's index (negative from the end), "decoder", or a name that the encoder declares
 
 IMAGENET_MEAN: Colours = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colours = (0.229, 0.224, 0.225)
@@ -82,6 +80,7 @@ class Encoder(nn.Module):
     hub: str | None = None  # where published weights are, as owner/name
     default_image_size: int = 512
     checkpointing: bool = False  # recompute each block in the backward pass
+    other_names: tuple[tuple[str, str], ...] = ()  # patterns of other libraries' names and what replaces them
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         """Normalised N × 3 × H × W to (pyramid, features), all N × D × h × w, features ordered as `needs`.
@@ -104,8 +103,13 @@ class Encoder(nn.Module):
         return tuple(resolved)
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A published checkpoint's tensors under this encoder's names; override where they differ."""
-        return tensors
+        """A published checkpoint's tensors under this encoder's names; override where more differs."""
+        renamed = {}
+        for name, tensor in tensors.items():
+            for pattern, replacement in self.other_names:
+                name = re.sub(pattern, replacement, name)
+            renamed[name] = tensor
+        return renamed
 
     def run_block(self, block: nn.Module, *inputs: Tensor) -> Tensor:
         """Runs one block, recomputed in the backward pass where checkpointing is on."""
@@ -114,13 +118,8 @@ class Encoder(nn.Module):
         return block(*inputs)
 
 
-EncoderFactory = Callable[[EncoderOptions], Encoder]
-
-ENCODERS: Registry[EncoderFactory] = Registry(
-    "encoder",
-    "encoders",
-    ("tiss.models.vit", "tiss.models.resnet", "tiss.models.mit", "tiss.models.timm_encoder"),
-)
+MODULES = tuple(f"tiss.models.{name}" for name in ("vit", "resnet", "mit", "timm_encoder"))
+ENCODERS: Registry[Callable[[EncoderOptions], Encoder]] = Registry("encoder", "encoders", MODULES)
 
 
 def make_encoder(name: str, options: EncoderOptions) -> Encoder:
@@ -131,24 +130,6 @@ def make_encoder(name: str, options: EncoderOptions) -> Encoder:
         if timm_encoder.knows(name):
             return timm_encoder.TimmEncoder(name, options)
     return ENCODERS.get(name)(options)
-
-
-@dataclass(frozen=True)
-class EncoderDefaults:
-    """What an encoder chooses where the configuration leaves a setting open."""
-
-    family: Family
-    decoder: str
-    image_size: int
-    tuned: dict[str, Any]  # settings of `TrainConfig`
-
-
-def encoder_defaults(name: str) -> EncoderDefaults:
-    """The defaults of an encoder, without memory for its weights."""
-    encoder = outline(name)
-    return EncoderDefaults(
-        encoder.family, encoder.default_decoder, encoder.default_image_size, asdict(encoder.tuned)
-    )
 
 
 @lru_cache(maxsize=8)  # a run asks several times, and a large encoder takes a second

@@ -1,10 +1,7 @@
-"""Model folders: everything needed to use a model again, in files that run no code.
+"""Model folders: `config.json` (architecture, classes), `model.safetensors` and `README.md`, the model card.
 
-`config.json` names the architecture and the classes, `model.safetensors` holds the weights, `README.md` is the
-model card. The folder of a step may hold more (scores, a method's state), which this module does not touch.
+A step's folder may hold more (scores, a method's state), which this module does not touch.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
@@ -25,7 +22,6 @@ from tiss.files import (
     write_tensors,
     write_text,
 )
-from tiss.models.build import from_architecture
 from tiss.models.model import Architecture, SegmentationModel
 from tiss.models.pretrained import fetch, looks_like_hub_name
 
@@ -37,10 +33,10 @@ def save_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any]
     """Writes a complete model folder, whole or not at all (an existing folder without a model is filled)."""
     if folder.is_dir() and not (folder / CONFIG).exists():
         write_model(model, folder, record)
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(folder) as temporary:
-        write_model(model, temporary, record)
+    else:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(folder) as temporary:
+            write_model(model, temporary, record)
 
 
 def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +63,7 @@ def from_pretrained(source: str | Path, *, allow_download: bool = True) -> Segme
     architecture, config = read_config(folder / CONFIG)
     what = (architecture, config["classes"], config["groups"], config["rule"])
     with torch.device("meta"):  # costs no memory, whatever the file claims
-        expected = from_architecture(*what).state_dict()
+        expected = SegmentationModel(*what).state_dict()
     shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in expected.items()}
     tensors = read_tensors(folder / WEIGHTS, shapes)
     if config.get("sha256", digest := file_hash(folder / WEIGHTS)) != digest:
@@ -75,7 +71,7 @@ def from_pretrained(source: str | Path, *, allow_download: bool = True) -> Segme
             f"{folder / WEIGHTS}: altered since it was saved (its SHA-256 is not config.json's): copy it again"
         )
     with torch.random.fork_rng(devices=[]):  # drawing weights that are replaced must not change a run
-        model = from_architecture(*what)
+        model = SegmentationModel(*what)
     model.load_state_dict(tensors)
     model.record = config["record"]
     return model.eval()
@@ -84,10 +80,7 @@ def from_pretrained(source: str | Path, *, allow_download: bool = True) -> Segme
 def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open_regular(path) as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 CHECKS = (

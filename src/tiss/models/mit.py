@@ -4,20 +4,15 @@ Four stages of overlapping patches and blocks whose keys and values are reduced 
 its output; the last one's, and each map of the pyramid, is taken after its stage's norm.
 """
 
-from __future__ import annotations
-
-import re
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tiss.models.contract import Need
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Tuned
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
 from tiss.models.layers import DropPath, as_map, initialise_transformer
-
-FINE_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
 
 
 @dataclass(frozen=True)
@@ -32,13 +27,31 @@ class MitSettings:
     hub: str | None = None
 
 
+# of older transformers, which the hub's files still have
+OLDER_NAMES = (
+    (r"^(?:encoder\.)?patch_embeddings\.(\d)\.", r"stages.\1.patch_embeddings."),
+    (r"^(?:encoder\.)?layer_norm\.(\d)\.", r"stages.\1.layer_norm."),
+    (r"^(?:encoder\.)?block\.(\d)\.(\d+)\.", r"stages.\1.blocks.\2."),
+    (r"\.layer_norm_1\.", ".layernorm_before."),
+    (r"\.layer_norm_2\.", ".layernorm_after."),
+    (r"\.attention\.self\.query\.", ".attention.q_proj."),
+    (r"\.attention\.self\.key\.", ".attention.k_proj."),
+    (r"\.attention\.self\.value\.", ".attention.v_proj."),
+    (r"\.attention\.self\.sr\.", ".attention.sequence_reduction.sequence_reduction."),
+    (r"\.attention\.self\.layer_norm\.", ".attention.sequence_reduction.layer_norm."),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+    (r"\.mlp\.dense(\d)\.", r".mlp.fc\1."),
+)
+
+
 class MixTransformer(Encoder):
     """Stage by stage: patches, blocks, norm."""
 
     family = "hierarchical"
     default_decoder = "mlp"
-    tuned = FINE_TUNED
+    tuned = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
     stride = 32
+    other_names = OLDER_NAMES
 
     def __init__(self, name: str, settings: MitSettings, options: EncoderOptions) -> None:
         super().__init__()
@@ -50,13 +63,18 @@ class MixTransformer(Encoder):
         ends = [sum(settings.depths[: stage + 1]) - 1 for stage in range(4)]
         self.pod_needs = tuple(ends)
         self.contrast_blocks = (ends[2] + 1, ends[3])  # stages differ in shape: those of the last one
-        rates = [options.drop_path * i / max(self.depth - 1, 1) for i in range(self.depth)]
-        self.stages = nn.ModuleList()
-        for stage, width in enumerate(settings.widths):
-            before = settings.widths[stage - 1] if stage else 3
-            own = rates[ends[stage] + 1 - settings.depths[stage] : ends[stage] + 1]
-            heads, reduction = settings.heads[stage], settings.reductions[stage]
-            self.stages.append(Stage(before, width, heads, reduction, own, stage == 0))
+        rates = iter(options.drop_path * i / max(self.depth - 1, 1) for i in range(self.depth))
+        self.stages: Any = nn.ModuleList()
+        before = 3
+        shapes = zip(settings.widths, settings.depths, settings.heads, settings.reductions, strict=True)
+        for width, depth, heads, reduction in shapes:
+            patches = OverlappingPatches(before, width, *((3, 2) if self.stages else (7, 4)))
+            blocks = nn.ModuleList(MixBlock(width, heads, reduction, next(rates)) for _ in range(depth))
+            norm = nn.LayerNorm(width)
+            self.stages.append(
+                nn.ModuleDict({"patch_embeddings": patches, "blocks": blocks, "layer_norm": norm})
+            )
+            before = width
         self.apply(initialise_transformer)
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
@@ -65,33 +83,16 @@ class MixTransformer(Encoder):
         pyramid: list[Tensor] = []
         maps, index = images, 0
         for stage in self.stages:
-            assert isinstance(stage, Stage)
-            maps = stage.patch_embeddings(maps)
-            for block in stage.blocks:
+            maps = stage["patch_embeddings"](maps)
+            for block in stage["blocks"]:
                 maps = self.run_block(block, maps)
                 if index in wanted:
                     found[index] = maps
                 index += 1
-            maps = norm_map(stage.layer_norm, maps)
+            maps = norm_map(stage["layer_norm"], maps)
             pyramid.append(maps)
         found[self.depth - 1] = maps
         return tuple(pyramid), tuple(found[need] for need in wanted)
-
-    def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The names of older transformers, which the hub's files still have, as the current ones."""
-        return {to_current_name(name): tensor for name, tensor in tensors.items()}
-
-
-class Stage(nn.Module):
-    """The parts of one stage; the encoder runs them, so that every block's output can be returned."""
-
-    def __init__(
-        self, before: int, width: int, heads: int, reduction: int, rates: list[float], first: bool
-    ) -> None:
-        super().__init__()
-        self.patch_embeddings = OverlappingPatches(before, width, *((7, 4) if first else (3, 2)))
-        self.blocks = nn.ModuleList(MixBlock(width, heads, reduction, rate) for rate in rates)
-        self.layer_norm = nn.LayerNorm(width)
 
 
 class OverlappingPatches(nn.Module):
@@ -179,43 +180,10 @@ def norm_map(norm: nn.Module, maps: Tensor) -> Tensor:
     return norm(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-OLDER_NAMES = (
-    (r"^(?:encoder\.)?patch_embeddings\.(\d)\.", r"stages.\1.patch_embeddings."),
-    (r"^(?:encoder\.)?layer_norm\.(\d)\.", r"stages.\1.layer_norm."),
-    (r"^(?:encoder\.)?block\.(\d)\.(\d+)\.", r"stages.\1.blocks.\2."),
-    (r"\.layer_norm_1\.", ".layernorm_before."),
-    (r"\.layer_norm_2\.", ".layernorm_after."),
-    (r"\.attention\.self\.query\.", ".attention.q_proj."),
-    (r"\.attention\.self\.key\.", ".attention.k_proj."),
-    (r"\.attention\.self\.value\.", ".attention.v_proj."),
-    (r"\.attention\.self\.sr\.", ".attention.sequence_reduction.sequence_reduction."),
-    (r"\.attention\.self\.layer_norm\.", ".attention.sequence_reduction.layer_norm."),
-    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
-    (r"\.mlp\.dense(\d)\.", r".mlp.fc\1."),
-)
-
-
-def to_current_name(name: str) -> str:
-    for pattern, replacement in OLDER_NAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def register(name: str, settings: MitSettings) -> None:
-    """Makes a mix transformer known by name."""
-    ENCODERS.register(name)(partial(MixTransformer, name, settings))
-
-
+MICRO = MitSettings((4, 4, 8, 8), (1, 1, 1, 2), 8, heads=(1, 1, 2, 2))
+ENCODERS.register("mit_micro")(partial(MixTransformer, "mit_micro", MICRO))
 DEPTHS = ((2, 2, 2, 2), (2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 18, 3), (3, 8, 27, 3), (3, 6, 40, 3))
-
-
-def register_all() -> None:
-    """mit_b0 to mit_b5, and a very small one for tests."""
-    for index, depths in enumerate(DEPTHS):
-        widths = (32, 64, 160, 256) if index == 0 else (64, 128, 320, 512)
-        decoder_channels = 256 if index < 2 else 768
-        register(f"mit_b{index}", MitSettings(widths, depths, decoder_channels, hub=f"nvidia/mit-b{index}"))
-    register("mit_micro", MitSettings((4, 4, 8, 8), (1, 1, 1, 2), 8, heads=(1, 1, 2, 2)))
-
-
-register_all()
+for index, depths in enumerate(DEPTHS):
+    widths = (64, 128, 320, 512) if index else (32, 64, 160, 256)
+    settings = MitSettings(widths, depths, 768 if index > 1 else 256, hub=f"nvidia/mit-b{index}")
+    ENCODERS.register(f"mit_b{index}")(partial(MixTransformer, f"mit_b{index}", settings))

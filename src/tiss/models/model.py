@@ -1,10 +1,16 @@
-"""The model: three slots. features = encoder(images); map = decoder(features); logits = head(map)."""
+"""The model: three slots. features = encoder(images); map = decoder(features); logits = head(map).
+
+`logits` stay at the decoder's own resolution. Only losses (inside) and prediction bring them to pixels, as
+`Resolution` says: bilinear (align_corners=False) to the padded size, then cropped to the input's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,14 +18,63 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tiss.config import ModelConfig
 from tiss.errors import TissError
-from tiss.models.contract import Need, Output, Resolution
-from tiss.models.decoder import Decoder
-from tiss.models.encoder import Encoder
-from tiss.models.head import HEADS, Head, Initialise
+from tiss.models.decoder import DECODERS, HEADS, Decoder, Head, Initialise
+from tiss.models.encoder import (
+    ENCODERS,
+    Encoder,
+    EncoderOptions,
+    MissingPackageError,
+    Need,
+    make_encoder,
+    outline,
+)
+from tiss.models.pretrained import load_pretrained
 from tiss.randomness import seed_of
 
+Fused = Literal["auto", "on", "off"]
 Rule = Literal["softmax", "sigmoid"]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """How logits of a decoder become logits of pixels."""
+
+    size: tuple[int, int]  # the input's height and width
+    padded: tuple[int, int]  # after padding to a multiple of the patch, at the right and the bottom
+    fused: Fused = "auto"  # whether losses may use the kernel that never holds full-resolution logits
+
+    @classmethod
+    def of(cls, height: int, width: int) -> Resolution:
+        return cls((height, width), (height, width))
+
+    def upsample(self, logits: Tensor) -> Tensor:
+        """Logits N × C × h × w to N × C × H × W."""
+        if tuple(logits.shape[-2:]) != self.padded:
+            logits = F.interpolate(logits.contiguous(), self.padded, mode="bilinear", align_corners=False)
+        return logits[..., : self.size[0], : self.size[1]]
+
+
+@dataclass
+class Output:
+    """What a model's forward pass returns."""
+
+    logits: Tensor  # N × C × h × w, at the decoder's resolution
+    features: tuple[Tensor, ...]  # N × D × h × w, one map per need that was asked for, in that order
+    resolution: Resolution
+
+    def pixels(self) -> Tensor:
+        """Logits at the input's resolution: for prediction only."""
+        return self.resolution.upsample(self.logits)
+
+    def with_fused(self, fused: Fused) -> Output:
+        return replace(self, resolution=replace(self.resolution, fused=fused))
+
+
+def tokens(feature_map: Tensor) -> Tensor:
+    """A feature map N × D × h × w as patch tokens N × n × D (a view where the map came from tokens)."""
+    return torch.flatten(feature_map, 2).transpose(1, 2)
 
 
 @dataclass(frozen=True)
@@ -46,8 +101,9 @@ class Body(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.register_buffer("mean", torch.tensor(encoder.mean).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(encoder.std).view(1, 3, 1, 1))
+        self.register_buffer("mean", torch.empty(1, 3, 1, 1))
+        self.register_buffer("std", torch.empty(1, 3, 1, 1))
+        self.take_colours()
 
     mean: Tensor
     std: Tensor
@@ -60,7 +116,8 @@ class Body(nn.Module):
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Images N × 3 × H × W, uint8 or float in 0..255, to (map, features): N × D × h × w each."""
         images = (images.to(self.mean.dtype) / 255 - self.mean) / self.std
-        images = F.pad(images, padding(images.shape[-2:], self.encoder.stride))
+        (height, width), stride = images.shape[-2:], self.encoder.stride
+        images = F.pad(images, (0, -width % stride, 0, -height % stride))
         pyramid, features = self.encoder(images, tuple(need for need in needs if need != "decoder"))
         decoded = self.decoder(pyramid)
         rest = iter(features)
@@ -73,8 +130,6 @@ class SegmentationModel(nn.Module):
     def __init__(
         self,
         architecture: Architecture,
-        encoder: Encoder,
-        decoder: Decoder,
         classes: Sequence[str],
         groups: Sequence[Sequence[int]] | None = None,
         rule: Rule = "softmax",
@@ -85,9 +140,15 @@ class SegmentationModel(nn.Module):
         self.architecture = architecture
         self.classes = list(classes)
         self.groups = [list(group) for group in groups or [range(1, len(classes))]]
-        check_groups(self.groups, len(self.classes))
+        if list(chain(*self.groups)) != list(range(1, len(classes))):
+            raise TissError(
+                f"the groups of classes must hold the channels 1 to {len(classes) - 1} in order, once each"
+            )
         self.rule: Rule = rule  # how logits become labels
         self.record: dict[str, Any] = {}  # what else a model folder says: step, parent, evaluation, …
+        options = EncoderOptions(architecture.image_size, architecture.drop_path)
+        encoder = make_encoder(architecture.encoder, options)
+        decoder = DECODERS.get(architecture.decoder)(encoder)
         self.body = Body(encoder, decoder)
         sizes = [len(group) + (index == 0) for index, group in enumerate(self.groups)]
         self.head: Head = HEADS.get(architecture.head)(decoder.channels, sizes)
@@ -107,21 +168,19 @@ class SegmentationModel(nn.Module):
 
     def resolution(self, images: Tensor) -> Resolution:
         """How this model's logits for `images` become pixels."""
-        height, width = images.shape[-2:]
-        _, right, _, bottom = padding((height, width), self.encoder.stride)
-        return Resolution((height, width), (height + bottom, width + right))
+        (height, width), stride = images.shape[-2:], self.encoder.stride
+        return Resolution((height, width), (height + -height % stride, width + -width % stride))
 
     def grow(self, new_classes: Iterable[str], initialise: Initialise, seed: int = 0) -> None:
         """Adds a group of classes to the head; `seed` makes random rows the same in every process."""
         names = list(new_classes)
-        check_classes([*self.classes, *names])
         if not names:
             raise TissError("a step must add at least one class")
+        check_classes([*self.classes, *names])
         generator = torch.Generator().manual_seed(seed_of(seed, "grow", len(self.groups)) >> 1)
         self.head.grow(len(names), initialise, generator)
-        first = len(self.classes)
+        self.groups.append(list(range(len(self.classes), len(self.classes) + len(names))))
         self.classes += names
-        self.groups.append(list(range(first, first + len(names))))
 
     def predict_labels(self, output: Output) -> Tensor:
         """Channel numbers, N × H × W int64, by the model's rule."""
@@ -142,22 +201,13 @@ class SegmentationModel(nn.Module):
 
 
 def choose_labels(pixels: Tensor, rule: Rule) -> Tensor:
-    """Logits N × C × H × W to channel numbers N × H × W.
-
-    "softmax": the largest logit. "sigmoid": the largest foreground sigmoid if over .5, else background.
-    """
+    """Channels N × H × W: the largest logit, or ("sigmoid") the largest foreground sigmoid if over .5, else 0."""
     if rule == "softmax":
         return pixels.argmax(dim=1)
     if pixels.shape[1] == 1:
         return torch.zeros_like(pixels[:, 0], dtype=torch.int64)
     best, channel = pixels[:, 1:].max(dim=1)
     return torch.where(best > 0, channel + 1, 0)  # sigmoid(z) > .5 is z > 0
-
-
-def padding(size: Sequence[int], stride: int) -> tuple[int, int, int, int]:
-    """Left, right, top, bottom padding that brings height and width to multiples of `stride`."""
-    height, width = size
-    return (0, -width % stride, 0, -height % stride)
 
 
 def check_classes(classes: Sequence[str]) -> None:
@@ -168,8 +218,45 @@ def check_classes(classes: Sequence[str]) -> None:
         raise TissError("a model needs at least the background's class")
 
 
-def check_groups(groups: Sequence[Sequence[int]], classes: int) -> None:
-    if [channel for group in groups for channel in group] != list(range(1, classes)):
-        raise TissError(
-            f"the groups of classes must hold the channels 1 to {classes - 1} in order, once each"
-        )
+def build_model(
+    config: ModelConfig,
+    classes: Sequence[str],
+    crop: int | None = None,
+    *,
+    head: str | None = None,
+    seed: int = 0,
+) -> SegmentationModel:
+    """A model for `classes` (the background's name first), pretrained where the configuration says so.
+
+    `crop` is the side that position embeddings are made for, unless the configuration has one; `head` replaces the
+    decoder's default head. The same `seed` always gives the same weights.
+    """
+    architecture = resolve(config, crop, head)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "model") >> 1)
+        model = SegmentationModel(architecture, classes)
+    if config.pretrained is not None:
+        load_pretrained(model.encoder, config.pretrained, allow_pickle=config.allow_pickle)
+        model.body.take_colours()
+    return model
+
+
+def resolve(config: ModelConfig, crop: int | None = None, head: str | None = None) -> Architecture:
+    """Fills in what the configuration leaves to the encoder and the decoder; builds nothing large."""
+    if config.encoder is None:
+        raise TissError("is needed: `tiss encoders` lists the names", setting="model.encoder")
+    encoder = outline(config.encoder)
+    name = config.decoder or encoder.default_decoder
+    with torch.device("meta"):
+        decoder = DECODERS.get(name)(encoder)
+    size = config.image_size or crop or encoder.default_image_size
+    return Architecture(config.encoder, name, head or decoder.default_head, size, config.drop_path)
+
+
+def list_encoders() -> list[Encoder]:
+    """An outline of every registered encoder, sorted by name; without timm, those that need it are left out."""
+    found = []
+    for name in ENCODERS:
+        with suppress(MissingPackageError):
+            found.append(outline(name))
+    return found

@@ -4,8 +4,6 @@ A checkpoint may have a prefix, a classifier or another library's names, which a
 over, missing or of another shape is listed in one line of error.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +14,9 @@ from tiss.errors import TissError
 from tiss.files import read_json, read_tensors
 from tiss.models.encoder import Colours, Encoder
 
-DEFAULT = "default"  # the weights that the encoder itself names
 PICKLES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
-PREFIXES = (
-    "",
-    "body.encoder.",
-    "encoder.",
-    "backbone.",
-    "module.",
-    "model.",
-    "vit.",
-    "dinov2.",
-    "segformer.",
-)
+KINDS = ("body.encoder", "encoder", "backbone", "module", "model", "vit", "dinov2", "segformer")
+PREFIXES = ("", *(f"{kind}." for kind in KINDS))
 CLASSIFIERS = ("head.", "fc.", "classifier.", "pooler.", "head_dist.")
 CONFIGS = ["config.json", "preprocessor_config.json"]
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.pth")
@@ -39,32 +27,22 @@ def load_pretrained(encoder: Encoder, source: str, *, allow_pickle: bool = False
 
     Where a folder says which mean and deviation its weights were trained with, the encoder takes them over.
     """
-    path = find_weights(encoder, source, allow_pickle)
-    tensors = read_weights(path, allow_pickle)
-    fitted = fit_names(encoder, tensors, path)
-    encoder.load_state_dict(fitted)
-    colours = find_colours(path.parent) if Path(source).is_dir() or not Path(source).exists() else None
-    if colours:
-        encoder.mean, encoder.std = colours
-
-
-def find_weights(encoder: Encoder, source: str, allow_pickle: bool) -> Path:
-    """The file behind `source`."""
     path = Path(source).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        return choose_file(path, allow_pickle)
-    if source in (DEFAULT, "true", "True"):
-        if encoder.hub is None:
+    alone = path.is_file()
+    if not path.exists():
+        name = encoder.hub if source in ("default", "true", "True") else source
+        if name is None:
             message = f"{source}: {encoder.name} has no published weights that are known here"
             raise TissError(message, setting="model.pretrained")
-        source = encoder.hub
-    if not looks_like_hub_name(source):
-        message = f"{source}: no such file or folder, and not a hub name (owner/name)"
-        raise TissError(message, setting="model.pretrained")
-    names = [name for name in WEIGHTS if allow_pickle or name.endswith(".safetensors")]
-    return choose_file(fetch(source, [*names, *CONFIGS]), allow_pickle)
+        if not looks_like_hub_name(name):
+            message = f"{source}: no such file or folder, and not a hub name (owner/name)"
+            raise TissError(message, setting="model.pretrained")
+        path = fetch(name, [*(WEIGHTS if allow_pickle else WEIGHTS[:1]), *CONFIGS])
+    if not alone:
+        path = choose_file(path, allow_pickle)
+    encoder.load_state_dict(fit_names(encoder, read_weights(path, allow_pickle), path))
+    if not alone and (colours := find_colours(path.parent)):
+        encoder.mean, encoder.std = colours
 
 
 def choose_file(folder: Path, allow_pickle: bool) -> Path:
@@ -72,9 +50,10 @@ def choose_file(folder: Path, allow_pickle: bool) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
-    listed = ", ".join(WEIGHTS if allow_pickle else WEIGHTS[:1])
     more = "" if allow_pickle else "; model.allow_pickle also looks for .bin and .pth files"
-    raise TissError(f"{folder}: holds no weights ({listed}){more}")
+    raise TissError(
+        f"{folder}: holds no weights ({', '.join(WEIGHTS if allow_pickle else WEIGHTS[:1])}){more}"
+    )
 
 
 def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
@@ -90,13 +69,8 @@ def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken or hostile pickle fails in many ways
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TissError(f"{path}: cannot be read as weights alone: {reason}") from error
-    return unwrap(loaded, path)
-
-
-def unwrap(loaded: Any, path: Path) -> dict[str, Tensor]:
-    """The table of tensors within what a training script saved."""
+        raise TissError(f"{path}: cannot be read as weights alone: {first_line(error)}") from error
+    # training scripts save more beside the table of tensors
     for key in ("state_dict", "model", "teacher", "model_state"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
@@ -118,47 +92,43 @@ def fit_names(encoder: Encoder, tensors: dict[str, Tensor], path: Path) -> dict[
     for name in expected:  # batch norm counts its batches; not every library writes that down
         if name.endswith("num_batches_tracked") and name not in best:
             best[name] = torch.zeros((), dtype=torch.int64)
-    missing = [name for name in expected if name not in best]
-    unexpected = [name for name in best if name not in expected]
-    different = [
-        f"{name} is {by(best[name].shape)} instead of {by(shape)}"
-        for name, shape in expected.items()
-        if name in best and best[name].shape != shape
+    found = {name: "×".join(map(str, tensor.shape)) or "a single value" for name, tensor in best.items()}
+    wanted = {name: "×".join(map(str, shape)) or "a single value" for name, shape in expected.items()}
+    differences = {
+        "missing": [name for name in wanted if name not in found],
+        "unexpected": [name for name in found if name not in wanted],
+        "different": [
+            f"{name} is {found[name]} instead of {shape}"
+            for name, shape in wanted.items()
+            if found.get(name, shape) != shape
+        ],
+    }
+    problems = [
+        f"{kind} {len(names)}: " + ", ".join(name[:200] for name in names[:6]) + ", …" * (len(names) > 6)
+        for kind, names in differences.items()
+        if names
     ]
-    kinds = (("missing", missing), ("unexpected", unexpected), ("different", different))
-    problems = [f"{word} {len(names)}: {listed(names)}" for word, names in kinds if names]
     if problems:
         raise TissError(f"{path}: does not fit the encoder {encoder.name}; " + "; ".join(problems))
     return best
 
 
-def by(shape: torch.Size) -> str:
-    return "×".join(map(str, shape)) or "a single value"
-
-
-def listed(names: list[str], most: int = 6) -> str:
-    return ", ".join(name[:200] for name in names[:most]) + (", …" if len(names) > most else "")
-
-
 def find_colours(folder: Path) -> tuple[Colours, Colours] | None:
     """Mean and deviation as timm's or transformers' files beside the weights give them."""
-    for name, inner, mean, std in (
-        ("config.json", "pretrained_cfg", "mean", "std"),
-        ("preprocessor_config.json", None, "image_mean", "image_std"),
-    ):
-        if not (folder / name).is_file():
-            continue
-        table = read_json(folder / name)
-        table = table.get(inner) if inner and isinstance(table, dict) else table
-        if isinstance(table, dict) and is_colours(table.get(mean)) and is_colours(table.get(std)):
-            return tuple(map(float, table[mean])), tuple(map(float, table[std]))  # type: ignore[return-value]
+    for name, keys in zip(CONFIGS, (("mean", "std"), ("image_mean", "image_std")), strict=True):
+        table = read_json(folder / name) if (folder / name).is_file() else None
+        if name == "config.json" and isinstance(table, dict):
+            table = table.get("pretrained_cfg")
+        if isinstance(table, dict):
+            mean, std = (as_colours(table.get(key)) for key in keys)
+            if mean and std:
+                return mean, std
     return None
 
 
-def is_colours(value: Any) -> bool:
-    return (
-        isinstance(value, list) and len(value) == 3 and all(isinstance(part, (int, float)) for part in value)
-    )
+def as_colours(value: Any) -> Colours | None:
+    fits = isinstance(value, list) and len(value) == 3 and all(isinstance(one, int | float) for one in value)
+    return (float(value[0]), float(value[1]), float(value[2])) if fits else None
 
 
 def looks_like_hub_name(name: str) -> bool:
@@ -174,8 +144,11 @@ def fetch(name: str, files: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=files))
     except (HFValidationError, LocalEntryNotFoundError, OSError) as error:  # HTTP errors are OSErrors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TissError(
-            f"{name}: no such file or folder here, and it could not be fetched from the hub: {reason}; "
-            "without a network, give the path of a file or folder"
+            f"{name}: no such file or folder here, and it could not be fetched from the hub: "
+            f"{first_line(error)}; without a network, give the path of a file or folder"
         ) from error
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

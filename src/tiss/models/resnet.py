@@ -4,16 +4,13 @@ A block is one bottleneck; its feature is taken after the activation. The featur
 those of each stage's last bottleneck before its activation: what local POD compares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tiss.models.contract import Need
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Tuned
+from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
 from tiss.models.layers import DropPath
 
 
@@ -84,20 +81,14 @@ class ResNet(Encoder):
             blocks = nn.Sequential()
             for index in range(count):
                 # the first block of a dilated stage still sees the resolution of the stage before
-                block_dilation, block_stride = (before, stride) if index == 0 else (dilation, 1)
-                block = Bottleneck(
-                    channels, width, block_stride, block_dilation, settings.early_stride, next(rates)
-                )
-                blocks.append(block)
+                strides = (stride, before) if index == 0 else (1, dilation)
+                blocks.append(Bottleneck(channels, width, *strides, settings.early_stride, next(rates)))
                 channels = 4 * width
             self.add_module(f"layer{stage + 1}", blocks)
             levels.append(Level(channels, total))
             width *= 2
         self.channels = channels
         self.pyramid = tuple(levels)
-        self.reset()
-
-    def reset(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -120,20 +111,12 @@ class ResNet(Encoder):
         return tuple(pyramid), tuple(found[need] for need in wanted)
 
 
-def register(name: str, settings: ResNetSettings) -> None:
-    """Makes a residual network known by name."""
-    ENCODERS.register(name)(partial(ResNet, name, settings))
-
-
-def register_all() -> None:
-    """`_v1` has the strides of the first publication, `_os8` output stride 8 instead of 16."""
-    for name, layers in (("resnet50", (3, 4, 6, 3)), ("resnet101", (3, 4, 23, 3))):
-        for early_stride in (False, True):
-            for stride in (16, 8):
-                ending = ("_v1" if early_stride else "") + ("_os8" if stride == 8 else "")
-                hub = None if early_stride else f"timm/{name}.a1_in1k"
-                register(name + ending, ResNetSettings(layers, 64, stride, early_stride, hub))
-    register("resnet_micro", ResNetSettings((1, 1, 2, 1), width=2))
-
-
-register_all()
+# `_v1` has the strides of the first publication, `_os8` output stride 8 instead of 16
+for name, layers in (("resnet50", (3, 4, 6, 3)), ("resnet101", (3, 4, 23, 3))):
+    for version, hub in (("", f"timm/{name}.a1_in1k"), ("_v1", None)):
+        for ending, stride in (("", 16), ("_os8", 8)):
+            full = name + version + ending
+            settings = ResNetSettings(layers, 64, stride, early_stride=version == "_v1", hub=hub)
+            ENCODERS.register(full)(partial(ResNet, full, settings))
+MICRO = ResNetSettings((1, 1, 2, 1), width=2)
+ENCODERS.register("resnet_micro")(partial(ResNet, "resnet_micro", MICRO))

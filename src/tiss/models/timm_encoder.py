@@ -1,7 +1,5 @@
 """timm's networks as encoders, Swin among them: the one file that imports timm, when one is built."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache, partial
 from types import ModuleType
@@ -11,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from tiss.errors import TissError
-from tiss.models.contract import Need
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, MissingPackageError, Tuned
+from tiss.models.encoder import (
+    ENCODERS,
+    Encoder,
+    EncoderOptions,
+    Level,
+    Maps,
+    MissingPackageError,
+    Need,
+    Tuned,
+)
+from tiss.models.layers import as_map
 
 SWIN = (
     "swin_tiny_patch4_window7_224",
@@ -21,7 +28,6 @@ SWIN = (
     "swin_base_patch4_window12_384",
 )
 MICRO = {"img_size": 64, "window_size": 4, "embed_dim": 8, "depths": (1, 1, 1, 2), "num_heads": (1, 1, 2, 2)}
-SWIN_TUNED = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
 
 
 @cache
@@ -38,9 +44,7 @@ def import_timm() -> ModuleType:
 def declare_torchvision_operators() -> None:
     """Lets torchvision's CUDA wheel be imported beside a CPU-only torch.
 
-    Its compiled operators fail to load there, and its import then registers fake kernels for operators that
-    do not exist (pytorch/vision issue 9077). With the schemas declared, the import passes; nothing here calls
-    them.
+    Its operators fail to load there, and its import registers kernels for them (pytorch/vision issue 9077).
     """
     if torch.version.cuda is not None or "torchvision" in sys.modules:
         return
@@ -53,19 +57,17 @@ def declare_torchvision_operators() -> None:
 def knows(name: str) -> bool:
     """Whether timm is installed and has a model of that name."""
     try:
-        timm = import_timm()
+        return bool(import_timm().is_model(name))
     except MissingPackageError:
         return False
-    return bool(timm.is_model(name))
 
 
 def create(name: str, **settings: Any) -> Any:
     """A network of timm with fresh weights; settings that this kind of network does not take are left out."""
-    timm = import_timm()
     optional = ("img_size", "dynamic_img_size", "strict_img_size", "drop_path_rate")
     while True:
         try:
-            return timm.create_model(name, pretrained=False, num_classes=0, **settings)
+            return import_timm().create_model(name, pretrained=False, num_classes=0, **settings)
         except TypeError as error:
             refused = [key for key in optional if key in settings and repr(key) in str(error)]
             if not refused:
@@ -89,13 +91,11 @@ class TimmEncoder(Encoder):
     def __init__(self, name: str, options: EncoderOptions) -> None:
         super().__init__()
         self.name = name
-        network = create(
-            name, img_size=options.image_size, dynamic_img_size=True, drop_path_rate=options.drop_path
-        )
+        size, drop_path = options.image_size, options.drop_path
+        network = create(name, img_size=size, dynamic_img_size=True, drop_path_rate=drop_path)
         if not hasattr(network, "forward_intermediates"):
-            raise TissError(
-                f"{name}: timm gives no intermediate maps for it; take another", setting="model.encoder"
-            )
+            message = f"{name}: timm gives no intermediate maps for it; take another"
+            raise TissError(message, setting="model.encoder")
         strides = [info["reduction"] for info in network.feature_info]
         channels = [info["num_chs"] for info in network.feature_info]
         self.depth, self.channels, self.stride = len(strides), channels[-1], max(strides)
@@ -130,27 +130,23 @@ class TimmEncoder(Encoder):
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
         final, maps = self.network.forward_intermediates(images, output_fmt="NCHW")
-        last = self.as_map(final, maps[-1])
-        maps = [*maps[:-1], last]
-        return tuple(maps[-len(self.pyramid) :]), tuple(maps[int(need)] for need in wanted)
-
-    def as_map(self, final: Tensor, like: Tensor) -> Tensor:
-        """The network's output, tokens or a map in any order, as N × D × h × w."""
+        last = final  # tokens or a map in any order
         if final.ndim == 3:
-            tokens = final[:, getattr(self.network, "num_prefix_tokens", 0) :]
-            return tokens.transpose(1, 2).unflatten(2, tuple(like.shape[-2:]))
-        return final.permute(0, 3, 1, 2) if getattr(self.network, "output_fmt", "") == "NHWC" else final
+            last = as_map(final[:, getattr(self.network, "num_prefix_tokens", 0) :], *maps[-1].shape[-2:])
+        elif getattr(self.network, "output_fmt", "") == "NHWC":
+            last = final.permute(0, 3, 1, 2)
+        maps = (*maps[:-1], last)
+        return maps[-len(self.pyramid) :], tuple(maps[int(need)] for need in wanted)
 
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """timm's own conversion of a published file, then the names within this encoder."""
-        prefix = "network."
-        tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        tensors = {name.removeprefix("network."): tensor for name, tensor in tensors.items()}
         fit = getattr(sys.modules[type(self.network).__module__], "checkpoint_filter_fn", None)
         if fit is not None:
             tensors = fit(tensors, self.network)
         known = self.network.state_dict().keys()
         return {
-            prefix + name: tensor
+            f"network.{name}": tensor
             for name, tensor in tensors.items()
             if name in known or not name.startswith(("head", "fc", "classifier"))
         }
@@ -162,19 +158,19 @@ class SwinEncoder(TimmEncoder):
     `settings` are where it differs from the tiny one; empty for a network that timm has under this name.
     """
 
+    family = "hierarchical"
+    default_decoder = "mlp"
+    tuned = Tuned("adamw", lr=6e-4, step_lr=6e-5, encoder_lr=0.1, weight_decay=0.01, warmup=500, clip=1.0)
+
     def __init__(self, name: str, settings: dict[str, Any], options: EncoderOptions) -> None:
         Encoder.__init__(self)
-        self.name, self.family, self.tuned, self.default_decoder = name, "hierarchical", SWIN_TUNED, "mlp"
+        self.name = name
         # windows never larger than at the published size: the tables of relative positions keep their shapes
         own = settings.get("img_size") or int(name[-3:])
         size = max(options.image_size or own, own)
         base = "swin_tiny_patch4_window7_224" if settings else name
-        settings = settings | {
-            "img_size": size,
-            "strict_img_size": False,
-            "drop_path_rate": options.drop_path,
-        }
-        self.network = create(base, **settings)
+        settings = settings | {"img_size": size, "strict_img_size": False}
+        self.network = create(base, drop_path_rate=options.drop_path, **settings)
         depths = [len(layer.blocks) for layer in self.network.layers]
         ends = [sum(depths[: stage + 1]) - 1 for stage in range(len(depths))]
         self.depth = sum(depths)
@@ -204,6 +200,5 @@ class SwinEncoder(TimmEncoder):
         return tuple(pyramid), tuple(found[need] for need in wanted)
 
 
-for swin in SWIN:
-    ENCODERS.register(swin)(partial(SwinEncoder, swin, {}))
-ENCODERS.register("swin_micro")(partial(SwinEncoder, "swin_micro", MICRO))
+for swin, different in [*((name, {}) for name in SWIN), ("swin_micro", MICRO)]:
+    ENCODERS.register(swin)(partial(SwinEncoder, swin, different))

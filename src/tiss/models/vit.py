@@ -4,18 +4,16 @@ Features are the patch tokens after each block, the last after the final norm (w
 class and register tokens take part in attention and are left out of every map.
 """
 
-from __future__ import annotations
-
 import math
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tiss.models.contract import Need
 from tiss.models.encoder import (
     ENCODERS,
     HALF,
@@ -26,6 +24,7 @@ from tiss.models.encoder import (
     EncoderOptions,
     Level,
     Maps,
+    Need,
     Tuned,
 )
 from tiss.models.layers import Block, as_map, initialise_transformer
@@ -46,7 +45,6 @@ class VitSettings:
     image_size: int
     mean: Colours = HALF
     std: Colours = HALF
-    class_token: bool = True
     class_position: bool = True  # whether the class token has a position of its own
     registers: int = 0
     layer_scale: float | None = None
@@ -54,10 +52,31 @@ class VitSettings:
     hub: str | None = None
 
 
+# transformers' names for ViT, DeiT and DINOv2, as patterns, and what timm calls the same tensor
+OTHER_NAMES = (
+    (r"^embeddings\.cls_token$", "cls_token"),
+    (r"^embeddings\.register_tokens$", "reg_token"),
+    (r"^embeddings\.position_embeddings$", "pos_embed"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"^encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)\.", r"blocks.\1.attn.\2."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"blocks.\1.attn.proj."),
+    (r"^encoder\.layer\.(\d+)\.layer_scale(\d)\.lambda1$", r"blocks.\1.ls\2.gamma"),
+    (r"^encoder\.layer\.(\d+)\.layernorm_before\.", r"blocks.\1.norm1."),
+    (r"^encoder\.layer\.(\d+)\.layernorm_after\.", r"blocks.\1.norm2."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"blocks.\1.mlp.fc1."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"blocks.\1.mlp.fc2."),
+    (r"^encoder\.layer\.(\d+)\.(norm1|norm2|mlp\.fc1|mlp\.fc2)\.", r"blocks.\1.\2."),
+    (r"^layernorm\.", "norm."),
+    (r"^register_tokens$", "reg_token"),  # DINOv2's own
+)
+UNUSED = ("mask_token", "embeddings.mask_token")  # of DINOv2's training, no part of the encoder
+
+
 class VisionTransformer(Encoder):
     """Patches, positions, pre-norm blocks, a final norm."""
 
     family = "vit"
+    other_names = OTHER_NAMES
 
     def __init__(self, name: str, settings: VitSettings, options: EncoderOptions) -> None:
         super().__init__()
@@ -74,11 +93,11 @@ class VisionTransformer(Encoder):
         self.grid = (side, side)
 
         self.patch_embed = PatchEmbedding(settings.width, settings.patch)
-        if settings.class_token:
-            self.cls_token = nn.Parameter(torch.empty(1, 1, settings.width))
+        self.cls_token = nn.Parameter(torch.empty(1, 1, settings.width))
         if settings.registers:
             self.reg_token = nn.Parameter(torch.empty(1, settings.registers, settings.width))
-        positions = side * side + (1 if settings.class_token and settings.class_position else 0)
+        self.prefix = 1 + settings.registers  # tokens before the patches
+        positions = side * side + settings.class_position
         self.pos_embed = nn.Parameter(torch.empty(1, positions, settings.width))
         rates = [options.drop_path * i / max(settings.depth - 1, 1) for i in range(settings.depth)]
         self.blocks = nn.ModuleList(
@@ -86,19 +105,10 @@ class VisionTransformer(Encoder):
             for rate in rates
         )
         self.norm = nn.LayerNorm(settings.width, eps=1e-6)
-        self.reset()
-
-    @property
-    def prefix(self) -> int:
-        """How many tokens come before the patches."""
-        return int(self.settings.class_token) + self.settings.registers
-
-    def reset(self) -> None:
         self.apply(initialise_transformer)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
-        if self.settings.class_token:
-            nn.init.normal_(self.cls_token, std=1e-6)
-        if self.settings.registers:
+        nn.init.normal_(self.cls_token, std=1e-6)
+        if settings.registers:
             nn.init.normal_(self.reg_token, std=1e-6)
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
@@ -117,26 +127,23 @@ class VisionTransformer(Encoder):
     def embed(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
         """Patches with positions, after the class and register tokens: N × (prefix + n) × D."""
         patches = self.patch_embed(images)  # N × n × D
-        positions = self.positions(grid)
-        before = []
-        if self.settings.class_token:
-            class_token: Tensor = self.cls_token
-            if self.settings.class_position:
-                class_token = class_token + positions[:, :1]
-                positions = positions[:, 1:]
-            before.append(class_token)
-        if self.settings.registers:
-            before.append(self.reg_token)
+        positions = resize_positions(self.pos_embed, self.grid, grid)
+        first: Tensor = self.cls_token
+        if self.settings.class_position:
+            first, positions = first + positions[:, :1], positions[:, 1:]
+        before = [first, self.reg_token] if self.settings.registers else [first]
         return torch.cat(
             [*(token.expand(images.shape[0], -1, -1) for token in before), patches + positions], dim=1
         )
 
-    def positions(self, grid: tuple[int, int]) -> Tensor:
-        return resize_positions(self.pos_embed, self.grid, grid)
-
     def convert_pretrained(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's names, and positions resized to this encoder's grid, as its authors resize them."""
-        tensors = to_timm_names(tensors)
+        """timm's names, query, key and value joined, and positions resized to this encoder's grid, as timm does."""
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
+        tensors = super().convert_pretrained(tensors)
+        for name in [name for name in tensors if ".attn.query." in name]:
+            parts = [tensors.pop(name.replace("query", part), None) for part in ("query", "key", "value")]
+            if all(part is not None for part in parts):
+                tensors[name.replace("query", "qkv")] = torch.cat(parts)  # type: ignore[arg-type]
         positions = tensors.get("pos_embed")
         if positions is None or positions.ndim != 3 or positions.shape[-1] != self.channels:
             return tensors
@@ -181,50 +188,7 @@ def resize_positions(positions: Tensor, old: tuple[int, int], new: tuple[int, in
     return torch.cat([positions[:, :first], resized.flatten(2).transpose(1, 2).to(positions.dtype)], dim=1)
 
 
-# transformers' names for ViT, DeiT and DINOv2, as patterns, and what timm calls the same tensor
-RENAMED = (
-    (r"^embeddings\.cls_token$", "cls_token"),
-    (r"^embeddings\.register_tokens$", "reg_token"),
-    (r"^embeddings\.position_embeddings$", "pos_embed"),
-    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
-    (r"^encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)\.", r"blocks.\1.attn.\2."),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"blocks.\1.attn.proj."),
-    (r"^encoder\.layer\.(\d+)\.layer_scale(\d)\.lambda1$", r"blocks.\1.ls\2.gamma"),
-    (r"^encoder\.layer\.(\d+)\.layernorm_before\.", r"blocks.\1.norm1."),
-    (r"^encoder\.layer\.(\d+)\.layernorm_after\.", r"blocks.\1.norm2."),
-    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"blocks.\1.mlp.fc1."),
-    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"blocks.\1.mlp.fc2."),
-    (r"^encoder\.layer\.(\d+)\.(norm1|norm2|mlp\.fc1|mlp\.fc2)\.", r"blocks.\1.\2."),
-    (r"^layernorm\.", "norm."),
-    (r"^register_tokens$", "reg_token"),  # DINOv2's own
-)
-UNUSED = ("mask_token", "embeddings.mask_token")  # of DINOv2's training, no part of the encoder
-
-
-def to_timm_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """DINOv2's own files and those of transformers under timm's names; query, key and value are joined."""
-    renamed: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if name in UNUSED:
-            continue
-        for pattern, replacement in RENAMED:
-            name, count = re.subn(pattern, replacement, name)
-            if count:
-                break
-        renamed[name] = tensor
-    for name in [name for name in renamed if ".attn.query." in name]:
-        parts = [renamed.pop(name.replace("query", part), None) for part in ("query", "key", "value")]
-        if all(part is not None for part in parts):
-            renamed[name.replace("query", "qkv")] = torch.cat(parts)  # type: ignore[arg-type]
-    return renamed
-
-
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
-
-
-def register(name: str, settings: VitSettings) -> None:
-    """Makes a vision transformer known by name."""
-    ENCODERS.register(name)(partial(VisionTransformer, name, settings))
 
 
 AUGREG = {  # published for these; weights trained on ImageNet-21k, tuned on ImageNet-1k
@@ -234,28 +198,28 @@ AUGREG = {  # published for these; weights trained on ImageNet-21k, tuned on Ima
 }
 
 
-def register_all() -> None:
+def all_settings() -> Iterator[tuple[str, VitSettings]]:
     """Names are timm's, so its documentation applies; `deit` and `dinov2` differ in mean and deviation."""
     for size, (width, depth, heads) in SIZES.items():
-        for patch in (8, 14, 16, 32):
-            for side in (224, 384):
-                name = f"vit_{size}_patch{patch}_{side}"
-                hub = f"timm/{name}.augreg_in21k_ft_in1k" if name in AUGREG else None
-                if side % patch == 0:
-                    register(name, VitSettings(width, depth, heads, patch, side, hub=hub))
+        for patch, side in product((8, 14, 16, 32), (224, 384)):
+            name = f"vit_{size}_patch{patch}_{side}"
+            hub = f"timm/{name}.augreg_in21k_ft_in1k" if name in AUGREG else None
+            if side % patch == 0:
+                yield name, VitSettings(width, depth, heads, patch, side, hub=hub)
         imagenet = VitSettings(width, depth, heads, 16, 224, IMAGENET_MEAN, IMAGENET_STD)
         if size != "large":
             name = f"deit_{size}_patch16_224"
-            register(name, replace(imagenet, hub=f"timm/{name}.fb_in1k"))
+            yield name, replace(imagenet, hub=f"timm/{name}.fb_in1k")
         if size != "tiny":
             name = f"vit_{size}_patch14_dinov2"
             dinov2 = replace(imagenet, patch=14, image_size=518, layer_scale=1e-5, hub=f"timm/{name}.lvd142m")
-            register(name, dinov2)
+            yield name, dinov2
             name = f"vit_{size}_patch14_reg4_dinov2"
-            register(name, replace(dinov2, registers=4, class_position=False, hub=f"timm/{name}.lvd142m"))
+            yield name, replace(dinov2, registers=4, class_position=False, hub=f"timm/{name}.lvd142m")
     scratch = Tuned("adamw", lr=1e-3, step_lr=5e-4, encoder_lr=1.0, weight_decay=0.05, warmup=100, clip=1.0)
-    register("vit_micro_patch8", VitSettings(16, 3, 2, 8, 32, tuned=scratch))
-    register("vit_demo_patch8", VitSettings(128, 3, 4, 8, 64, tuned=scratch))
+    yield "vit_micro_patch8", VitSettings(16, 3, 2, 8, 32, tuned=scratch)
+    yield "vit_demo_patch8", VitSettings(128, 3, 4, 8, 64, tuned=scratch)
 
 
-register_all()
+for encoder, settings in all_settings():
+    ENCODERS.register(encoder)(partial(VisionTransformer, encoder, settings))

@@ -1,37 +1,50 @@
-"""Predictions and feature maps of several methods after each step, for a few test images."""
+"""What needs the models of a run: predictions and feature maps of a few test images, and similarities of patch tokens.
 
-from __future__ import annotations
+The numbers of one similarity figure are a dictionary, as in its JSON file: data, task, setup, protocol, holdout, images
+(over which means were taken), average (of the mIoU) and methods; each method has a label, method, encoder, seed and
+steps; each step has old and new (mIoU) and two pairs of S_positive and S_negative, mean |cos| over equal and over
+different patches of an image: "previous", last layer against the last layer of the step before (None at step 0), and
+"depth", last layer against the first.
+"""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tiss.data.base import IGNORE, Batch
+from tiss.data.base import IGNORE
 from tiss.data.loader import TestLoader
 from tiss.engine.run import Run, load_run
 from tiss.engine.run_folder import RunFolder
+from tiss.errors import TissError
 from tiss.evaluation.evaluate import predict_batch
-from tiss.palette import Colour
-from tiss.report.colours import channel_colours
-from tiss.report.plots import GRID, legend_columns, style
+from tiss.losses import patch_similarity
+from tiss.models import SegmentationModel, tokens
+from tiss.palette import Colour, class_colours
+from tiss.report.labels import looks_of
+from tiss.report.plots import GRID, STYLE, canvas, legend_below
 from tiss.report.runs import Experiment, Series
-from tiss.scenarios.split import Split
+from tiss.scenarios import Scenario, Split
 
 Mask = NDArray[np.uint8]
 Floats = NDArray[np.float64]
+Numbers = dict[str, Any]
 PANEL = 1.15  # inches of a panel's side
 TEXT = 5.5  # points of the names inside of it
 VISIBLE = 0.002  # share of a panel's pixels from which on its legend names a class
 IGNORED_COLOUR = (200, 200, 200)
+DIGITS = 5  # of similarities
 
 
 @dataclass(frozen=True)
@@ -47,15 +60,26 @@ class Gallery:
     groups: tuple[tuple[int, ...], ...]
     colours: tuple[Colour, ...]
 
-    @property
-    def steps(self) -> int:
-        return len(self.groups)
-
     def paint(self, mask: Mask) -> Mask:
         """Channels H × W as colours H × W × 3; ignored pixels light grey."""
         table = np.full((256, 3), IGNORED_COLOUR, np.uint8)
         table[: len(self.colours)] = self.colours
         return table[mask]
+
+    def names(self, mask: Mask) -> list[tuple[str, float, float]]:
+        """What `names_in` finds where a page shows a mask 92 pixels wide, with text of 9 pixels."""
+        return names_in(mask, self.classes, 9 / (92 * mask.shape[0] / mask.shape[1]))
+
+    def rows(self, index: int) -> dict[str, list[Mask | None]]:
+        """The masks of an image by method and step."""
+        return {label: [one[index] if one else None for one in masks] for label, masks in self.masks.items()}
+
+    def feature_rows(self, index: int) -> dict[str, list[Mask]]:
+        """The feature maps of an image as colours, by method and step."""
+        return {
+            label: principal_colours([maps[index] for maps in steps])
+            for label, steps in self.features.items()
+        }
 
 
 def choose_images(split: Split, groups: Sequence[Sequence[int]], count: int) -> list[str]:
@@ -81,6 +105,15 @@ def choose_images(split: Split, groups: Sequence[Sequence[int]], count: int) -> 
     return chosen
 
 
+def channel_colours(scenario: Scenario) -> list[Colour]:
+    """RGB of every channel of a scenario: the data set's customary colours where it has them.
+
+    A class keeps its colour whatever the order in which a task brings it.
+    """
+    by_value = scenario.dataset.colours() or class_colours(len(scenario.dataset.classes) + 1)
+    return [by_value[value] for value in (0, *(value for group in scenario.values for value in group))]
+
+
 def collect_gallery(
     experiment: Experiment,
     count: int = 4,
@@ -97,7 +130,9 @@ def collect_gallery(
         return None
     _, first, size = found[0]
     scenario, split = first.scenario, first.scenario[-1].test
-    batch = read_batch(replace(split, ids=tuple(choose_images(split, scenario.groups, count))), size)
+    split = replace(split, ids=tuple(choose_images(split, scenario.groups, count)))
+    with TestLoader(split, size, batch=len(split), kind="workers", workers=0) as loader:
+        batch = next(iter(loader))
     masks: dict[str, list[tuple[Mask, ...] | None]] = {}
     maps: dict[str, list[tuple[Floats, ...]]] = {}
     for series, run, _ in found:
@@ -125,9 +160,8 @@ def collect_gallery(
 def opened_series(experiment: Experiment, root: str | None = None) -> Iterator[tuple[Series, Run, int]]:
     """Every series whose first run has its models, with that run and the size of its test crops."""
     for series in experiment.series:
-        folder = series.first.folder
-        if folder is not None and has_models(series):
-            run = load_run(folder, root)
+        if series.first.folder is not None and has_models(series):
+            run = load_run(series.first.folder, root)
             yield series, run, run.config.eval.size or run.config.data.crop or 512
 
 
@@ -137,14 +171,24 @@ def has_models(series: Series) -> bool:
     return folder is not None and (RunFolder(folder).step(0).path / "config.json").is_file()
 
 
-def read_batch(split: Split, size: int) -> Batch:
-    """All images of a (small) split as one batch of test crops."""
-    with TestLoader(split, size, mode="crop", batch=max(1, len(split)), kind="workers", workers=0) as loader:
-        return next(iter(loader))
+def last_confusions(experiment: Experiment) -> list[tuple[str, np.ndarray]]:
+    """The last step's confusion matrix of each method, summed over its seeds, where its run folders are there."""
+    found = []
+    for series in experiment.series:
+        runs = [result.folder for result in series.results if result.folder is not None]
+        folders = [RunFolder(run).step(series.steps - 1) for run in runs]
+        if len(folders) == len(series.results) and all(folder.is_complete for folder in folders):
+            matrices = [folder.confusion().numpy() for folder in folders]
+            if any(len(matrix) != series.first.values["steps"][-1]["seen"] for matrix in matrices):
+                raise TissError(
+                    f"{folders[0].path}: its confusion matrix and results.json disagree on the classes"
+                )
+            found.append((series.label, np.sum(matrices, axis=0)))
+    return found
 
 
-def principal_colours(maps: Sequence[Floats]) -> list[Floats]:
-    """Feature maps D × h × w of one image, step after step, as colours h × w × 3 in 0..1.
+def principal_colours(maps: Sequence[Floats]) -> list[Mask]:
+    """Feature maps D × h × w of one image, step after step, as colours h × w × 3.
 
     Red, green and blue are the first three principal components of the *first* map, with its scale: where a
     later map keeps its colours the encoder sees the same, where they change it has drifted.
@@ -152,16 +196,15 @@ def principal_colours(maps: Sequence[Floats]) -> list[Floats]:
     rows = [one.reshape(len(one), -1).T.astype(np.float64) for one in maps]
     centre = rows[0].mean(0)
     _, _, components = np.linalg.svd(rows[0] - centre, full_matrices=False)
-    basis = components[:3].T  # D × 3
+    basis = components[:3].T  # D × 3, each with its largest entry positive
     basis = basis * np.where(np.take_along_axis(basis, np.abs(basis).argmax(0)[None], 0) < 0, -1, 1)
     low, high = np.percentile((rows[0] - centre) @ basis, [2, 98], axis=0)
     span = np.where(high > low, high - low, 1.0)
-    colours = [((one - centre) @ basis - low) / span for one in rows]
-    colours = [
-        np.pad(one, ((0, 0), (0, 3 - one.shape[1]))) for one in colours
-    ]  # a tiny map has fewer components
+    colours = [np.clip(((one - centre) @ basis - low) / span, 0, 1) for one in rows]
+    colours = [np.pad(one, ((0, 0), (0, 3 - one.shape[1]))) for one in colours]  # a tiny map has fewer
     return [
-        np.clip(one, 0, 1).reshape(*feature.shape[1:], 3) for one, feature in zip(colours, maps, strict=True)
+        np.round(255 * one).astype(np.uint8).reshape(*feature.shape[1:], 3)
+        for one, feature in zip(colours, maps, strict=True)
     ]
 
 
@@ -191,77 +234,174 @@ def names_in(mask: Mask, classes: Sequence[str], height: float) -> list[tuple[st
 
 def gallery_figure(gallery: Gallery, index: int) -> Figure:
     """One image for print: input and labels, then a row per method with a column per step, and a legend."""
-    rows = {
-        method: [None if one is None else gallery.paint(one[index]) for one in masks]
-        for method, masks in gallery.masks.items()
-    }
-    drawn = _panels(gallery, index, rows)
-    axes = np.array(drawn.axes).reshape(-1, gallery.steps + 1)
-    for line, masks in zip(axes, gallery.masks.values(), strict=False):
-        for axis, one in zip(line[1:], masks, strict=False):
-            if one is not None:
-                _write_names(axis, one[index], gallery.classes)
-    colours = {
-        gallery.classes[channel]: gallery.colours[channel] for channel in visible_channels(gallery, index)
-    }
+    shown = gallery.rows(index)
+    drawn = _panels(gallery, index, shown, gallery.paint)
+    every = [gallery.truth[index], *(mask for masks in shown.values() for mask in masks if mask is not None)]
+    most = np.max([np.bincount(mask.ravel(), minlength=256) / mask.size for mask in every], axis=0)
+    visible = [channel for channel in range(len(gallery.classes)) if most[channel] >= VISIBLE]
+    colours = {gallery.classes[channel]: gallery.colours[channel] for channel in visible}
     if np.mean(gallery.truth[index] == IGNORE) >= VISIBLE:
         colours["ignored"] = IGNORED_COLOUR
     patches = [
-        Patch(facecolor="#{:02x}{:02x}{:02x}".format(*colour), edgecolor=GRID, lw=0.5, label=name)
-        for name, colour in colours.items()
+        Patch(facecolor="#{:02x}{:02x}{:02x}".format(*colour), edgecolor=GRID, lw=0.5)
+        for colour in colours.values()
     ]
-    columns = legend_columns(drawn, list(colours))
-    drawn.set_figheight(drawn.get_figheight() + 0.17 * (-(-len(patches) // columns) - 1))
-    drawn.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    with matplotlib.rc_context(fname=STYLE):
+        legend_below(drawn, patches, list(colours), rows=1, fontsize=8)
     return drawn
 
 
 def feature_figure(gallery: Gallery, index: int) -> Figure:
     """The feature maps of one image: a row per method, a column per step; in the first column input and labels."""
-    rows = {
-        label: principal_colours([maps[index] for maps in steps]) for label, steps in gallery.features.items()
-    }
-    return _panels(gallery, index, rows)
+    return _panels(gallery, index, gallery.feature_rows(index))
 
 
-def visible_channels(gallery: Gallery, index: int) -> list[int]:
-    """Channels of which the labels or any panel of an image show more than a few pixels, in class order."""
-    shown = [one[index] for masks in gallery.masks.values() for one in masks if one is not None]
-    counts = [np.bincount(mask.ravel(), minlength=256) / mask.size for mask in (gallery.truth[index], *shown)]
-    visible = np.flatnonzero(np.max(counts, axis=0) >= VISIBLE)
-    return [int(channel) for channel in visible if channel < len(gallery.classes)]
-
-
-def _panels(gallery: Gallery, index: int, rows: Mapping[str, Sequence[NDArray | None]]) -> Figure:
-    lines = max(2, len(rows))
-    with style():
-        drawn = Figure(
-            figsize=(PANEL * (gallery.steps + 1) + 0.4, 1.18 * lines + 0.4),
-            layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
-        )
-        axes = drawn.subplots(lines, gallery.steps + 1, squeeze=False)
+def _panels(
+    gallery: Gallery, index: int, rows: Mapping[str, Sequence[Mask | None]], paint: Any = None
+) -> Figure:
+    """Input, labels and rows of panels; with `paint` they are masks, with the names of their classes."""
+    steps, lines = len(gallery.groups), max(2, len(rows))
+    with canvas(PANEL * (steps + 1) + 0.4, 1.18 * lines + 0.4, lines, steps + 1, squeeze=False) as (
+        drawn,
+        axes,
+    ):
+        engine: Any = drawn.get_layout_engine()
+        engine.set(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02)
         for axis in axes.flat:
-            axis.set_xticks([])
-            axis.set_yticks([])
+            axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(False)
         titles = {"fontsize": 8, "fontweight": "normal", "pad": 2}
         axes[0][0].imshow(gallery.images[index], interpolation="nearest")
-        axes[0][0].set_title("input", **titles)
-        axes[1][0].imshow(gallery.paint(gallery.truth[index]), interpolation="nearest")
-        axes[1][0].set_title("labels", **titles)
-        _write_names(axes[1][0], gallery.truth[index], gallery.classes)
-        for step in range(gallery.steps):
+        _show(gallery, axes[1][0], gallery.truth[index])
+        for axis, title in ((axes[0][0], "input"), (axes[1][0], "labels")):
+            axis.set_title(title, **titles)
+        for step in range(steps):
             axes[0][step + 1].set_title(f"step {step}", **titles)
         for line, (label, shown) in zip(axes, rows.items(), strict=False):
             line[1].set_ylabel(textwrap.fill(label, 20), fontsize=8 if len(label) <= 20 else 7)
             for axis, one in zip(line[1:], shown, strict=False):
-                if one is not None:
+                if one is not None and paint:
+                    _show(gallery, axis, one)
+                elif one is not None:
                     axis.imshow(one, interpolation="nearest")
     return drawn
 
 
-def _write_names(axis: Axes, mask: Mask, classes: Sequence[str]) -> None:
+def _show(gallery: Gallery, axis: Axes, mask: Mask) -> None:
+    axis.imshow(gallery.paint(mask), interpolation="nearest")
     outline = [withStroke(linewidth=1.2, foreground="#202020")]
-    for text, x, y in names_in(mask, classes, TEXT / 72 / PANEL):
+    for text, x, y in names_in(mask, gallery.classes, TEXT / 72 / PANEL):
         place = x * mask.shape[1], y * mask.shape[0]
         axis.text(*place, text, fontsize=TEXT, color="white", ha="center", va="center", path_effects=outline)
+
+
+def even_ids(split: Split, count: int) -> Split:
+    """At most `count` of a split's images, at equal distances in its order."""
+    total = len(split)
+    chosen = sorted({index * total // count for index in range(count)}) if total > count else range(total)
+    return replace(split, ids=tuple(split.ids[index] for index in chosen))
+
+
+def experiment_similarity(
+    experiment: Experiment, count: int = 500, root: str | None = None, device: str = "cpu"
+) -> Numbers | None:
+    """The similarities of every method that has its models and patch tokens, first seed each."""
+    methods: list[Numbers] = []
+    read: dict[tuple[tuple[str, ...], int], list[Tensor]] = {}  # every method uses the same images
+    for series, run, size in opened_series(experiment, root):
+        if series.at_once:
+            continue
+        split = even_ids(run.scenario[-1].test, count)
+        if (split.ids, size) not in read:
+            with TestLoader(split, size, batch=16, kind="workers", workers=0) as loader:
+                read[split.ids, size] = [batch.image for batch in loader]
+        steps = measure_similarity(run, series, read[split.ids, size], device)
+        if steps is not None:
+            facts = {key: series.first.values[key] for key in ("method", "encoder", "seed")}
+            methods.append({"label": series.label, **facts, "steps": steps})
+    if not methods:
+        return None
+    place = {key: getattr(experiment, key) for key in ("data", "task", "setup", "protocol", "holdout")}
+    facts = {"images": max(len(ids) for ids, _ in read), "average": experiment.averages[0]}
+    return {"kind": "similarity", "format": 1, **place, **facts, "methods": methods}
+
+
+@torch.inference_mode()
+def measure_similarity(
+    run: Run, series: Series, batches: Sequence[Tensor], device: str = "cpu"
+) -> list[Numbers] | None:
+    """The similarities of every step's model over the images; None where there are no patch tokens."""
+    measured: list[Numbers] = []
+    before: SegmentationModel | None = None
+    for step, scores in enumerate(series.first.steps):
+        model = run.model(step).to(device).eval()
+        needs = model.encoder.contrast_blocks
+        if needs is None:
+            return None
+        totals = torch.zeros(4, dtype=torch.float64)
+        for images in (batch.to(device) for batch in batches):
+            first, last = (tokens(feature) for feature in model(images, needs).features)
+            reference = last if before is None else tokens(before(images, needs).features[1])
+            pairs = [*patch_similarity(last, reference), *patch_similarity(last, first)]
+            totals += len(images) * torch.stack(pairs).double().cpu()
+        values = [round(value, DIGITS) for value in (totals / sum(map(len, batches))).tolist()]
+        means = {"old": scores.old.headline, "new": scores.new.headline}
+        rounded = {part: None if mean is None else round(mean, DIGITS) for part, mean in means.items()}
+        previous = None if before is None else values[:2]
+        measured.append({"step": step, "previous": previous, "depth": values[2:], **rounded})
+        before = model
+    return measured
+
+
+def why_no_similarity(experiment: Experiment) -> str:
+    """The reason, in one line, why there are no similarities of an experiment's runs."""
+    kept = [series for series in experiment.series if has_models(series)]
+    if not kept:
+        return "it needs the step folders of the runs"
+    encoders = sorted({series.first.encoder for series in kept if not series.at_once})
+    if not encoders:
+        return "training on all classes at once has no steps to compare"
+    return f"{', '.join(encoders)}: no patch tokens (first and last block differ in shape); transformers have them"
+
+
+def similarity_figure(measured: Mapping[str, Any]) -> Figure:
+    """Four panels: S of consecutive models against old mIoU, S of last and first layer against new mIoU.
+
+    One point per step, joined in order; the larger the point, the later the step.
+    """
+    methods = measured["methods"]
+    looks = looks_of([one["method"] for one in methods])
+    with canvas(7.4, 5.6, 2, 2, sharey="row") as (drawn, axes):
+        kinds = (("previous", "old", "h_{t-1}^L"), ("depth", "new", "h_t^1"))
+        for line, (what, part, other) in zip(axes, kinds, strict=True):
+            line[0].set_ylabel(f"mIoU of {part} classes in %")
+            for column, sign in enumerate(("positive", "negative")):
+                axis = line[column]
+                axis.set_xlabel(rf"$S_\mathrm{{{sign}}}(h_t^L, {other})$")
+                for one, look in zip(methods, looks, strict=True):
+                    if points := points_of(one, what, column, part):
+                        x, y = zip(*points, strict=True)
+                        axis.plot(x, y, color=look.colour, ls=look.line, lw=0.8, alpha=0.6)
+                        marker = MarkerStyle(look.marker)
+                        hollow = marker.is_filled() and not look.filled  # a cross has no face to leave empty
+                        areas = [_area(index) for index in range(len(x))]
+                        face = "none" if hollow else look.colour
+                        axis.scatter(x, y, areas, ec=look.colour, fc=face, marker=marker, label=one["label"])
+        last = max((step["step"] for one in methods for step in one["steps"]), default=0)
+        for step in dict.fromkeys((1, last)) if last else ():
+            axes[0][0].scatter([], [], s=_area(step - 1), color=GRID, label=f"step {step}")
+        note = "one point per step, joined in order: the larger the point, the later the step"
+        known = axes[0][0].get_legend_handles_labels()
+        legend_below(drawn, *known, rows=3, handlelength=3.4, title=note, title_fontsize=8)
+    return drawn
+
+
+def points_of(method: Mapping[str, Any], what: str, column: int, part: str) -> list[tuple[float, float]]:
+    """One method's points, step after step: similarity and mIoU of the old or new classes."""
+    known = (step for step in method["steps"] if step[what] is not None and step[part] is not None)
+    return [(step[what][column], step[part]) for step in known]
+
+
+def _area(index: int) -> float:
+    """Of a point, in square points; the first one is that of step 1."""
+    return 14 + 10 * index

@@ -1,86 +1,113 @@
-"""Labels of series: a method's title, and in brackets the least that tells variants of it apart."""
+"""How the series of a table or figure are named and drawn: the same everywhere, and never by colour alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tiss.engine.settings import changed_settings
+from tiss.engine.run_folder import changed_settings
+from tiss.files import read_yaml
 
-UNKNOWN = "settings not kept"
+if TYPE_CHECKING:
+    from tiss.report.runs import Result
 
-
-@dataclass(frozen=True)
-class Variant:
-    """What can tell a series from another of the same title."""
-
-    title: str
-    method: str
-    encoder: str
-    decoder: str
-    settings: Mapping[str, Any]  # by dotted name, those that say what was done
+MARKERS = ("o", "s", "^", "D", "v")  # of a method's further series, beyond one for each line
 
 
-def labels_of(variants: Sequence[Variant]) -> list[str]:
-    """A label for each, no two alike.
+class Look(NamedTuple):
+    """How a series is drawn."""
+
+    colour: str
+    marker: str | tuple[int, ...]  # a letter, or sides, kind and angle of a polygon or star
+    line: str | tuple[int, tuple[float, ...]]  # as matplotlib has it
+    filled: bool = True
+
+    @property
+    def marked(self) -> dict[str, Any]:
+        """Colour and marker for `plot` and `errorbar`."""
+        return {"color": self.colour, "marker": self.marker, "mfc": self.colour if self.filled else "none"}
+
+
+def _look(colour: str, marker: Any, line: str) -> Look:
+    return Look(colour, marker if isinstance(marker, str) else tuple(marker), DASHES[line])
+
+
+_known = read_yaml(Path(__file__).with_name("styles.yaml"))
+DASHES = {name: (0, tuple(dashes)) if dashes else "solid" for name, dashes in _known["lines"].items()}
+LINES = list(DASHES.values())[:4]  # of further series of one method
+STYLES = {method: _look(*look) for method, look in _known["methods"].items()}
+SPARE = [_look(*look) for look in _known["spare"]]
+
+
+def looks_of(methods: Sequence[str]) -> list[Look]:
+    """A look for each of `methods`: a built-in one's own, in every figure.
+
+    Another's comes from what is left, by its name, so that it too is the same in every figure, unless two of one figure
+    ask for the same. A method named again (other settings, another encoder) keeps its colour, with hollow markers and
+    another line.
+    """
+    given, free = dict(STYLES), list(SPARE)
+    for method in sorted(set(methods) - set(STYLES)):
+        wanted = SPARE[zlib.crc32(method.encode()) % len(SPARE)]
+        given[method] = wanted if wanted in free or not free else free[0]
+        free = [one for one in free if one != given[method]]
+    found = []
+    for place, method in enumerate(methods):
+        look, number = given[method], methods[:place].count(method)
+        if number:
+            lines = [line for line in LINES if line != look.line]
+            markers = [look.marker, *(marker for marker in MARKERS if marker != look.marker)]
+            turn, line = divmod(number - 1, len(lines))
+            look = Look(look.colour, markers[turn % len(markers)], lines[line], filled=False)
+        found.append(look)
+    return found
+
+
+def labels_of(results: Sequence[Result]) -> list[str]:
+    """A label for each, no two alike: a method's title, and in brackets the least that tells it apart.
 
     Where encoders differ, each label names its own. Whatever comes next is added only to labels that are still alike:
     the decoder, what differs from the method's defaults, all other settings, a number.
     """
-    encoders = {variant.encoder for variant in variants}
-    parts = [[variant.encoder] if len(encoders) > 1 else [] for variant in variants]
+    several = len({one.encoder for one in results}) > 1
+    parts = [[one.encoder] if several else [] for one in results]
     for stage in (_decoders, _method_settings, _other_settings, _numbers):
         alike: dict[str, list[int]] = {}
-        for index, variant in enumerate(variants):
-            alike.setdefault(_label(variant, parts[index]), []).append(index)
+        for place, (one, part) in enumerate(zip(results, parts, strict=True)):
+            alike.setdefault(_label(one, part), []).append(place)
         for places in alike.values():
             if len(places) > 1:
-                for index, more in zip(places, stage([variants[i] for i in places]), strict=True):
-                    parts[index] += more
-    return [_label(variant, part) for variant, part in zip(variants, parts, strict=True)]
+                for place, more in zip(places, stage([results[at] for at in places]), strict=True):
+                    parts[place] += more
+    return [_label(one, part) for one, part in zip(results, parts, strict=True)]
 
 
-def network_labels(variants: Sequence[Variant]) -> list[str]:
-    """Labels for a table that has columns for encoder and decoder: alike only where those differ."""
-    labels = [""] * len(variants)
-    for network in {(variant.encoder, variant.decoder) for variant in variants}:
-        places = [i for i, variant in enumerate(variants) if (variant.encoder, variant.decoder) == network]
-        for place, label in zip(places, labels_of([variants[i] for i in places]), strict=True):
-            labels[place] = label
-    return labels
+def _label(result: Result, parts: Sequence[str]) -> str:
+    return f"{result.title} ({', '.join(parts)})" if parts else result.title
 
 
-def _label(variant: Variant, parts: Sequence[str]) -> str:
-    return f"{variant.title} ({', '.join(parts)})" if parts else variant.title
-
-
-def _decoders(alike: Sequence[Variant]) -> list[list[str]]:
+def _decoders(alike: Sequence[Result]) -> list[list[str]]:
     return [[one.decoder] if len({other.decoder for other in alike}) > 1 else [] for one in alike]
 
 
-def _method_settings(alike: Sequence[Variant]) -> list[list[str]]:
-    return [
-        [setting_text(key, value) for key, value in changed_settings(one.method, one.settings).items()]
-        for one in alike
-    ]
+def _method_settings(alike: Sequence[Result]) -> list[list[str]]:
+    changed = [changed_settings(one.method, one.settings) for one in alike]
+    return [[setting_text(name, value) for name, value in one.items()] for one in changed]
 
 
-def _other_settings(alike: Sequence[Variant]) -> list[list[str]]:
-    known = [one.settings for one in alike if one.settings]
-    keys = sorted({key for settings in known for key in settings})
-    keys = [key for key in keys if len({str(settings.get(key)) for settings in known}) > 1]
-    short = [key.removeprefix("method.").removeprefix("train.") for key in keys]
-    return [
-        [setting_text(name, one.settings.get(key)) for name, key in zip(short, keys, strict=True)]
-        if one.settings
-        else [UNKNOWN]
-        for one in alike
-    ]
+def _other_settings(alike: Sequence[Result]) -> list[list[str]]:
+    known = [one.done for one in alike if one.done]
+    keys = sorted({key for done in known for key in done})
+    keys = [key for key in keys if len({str(done.get(key)) for done in known}) > 1]
+    names = {key: key.removeprefix("method.").removeprefix("train.") for key in keys}
+    texts = [[setting_text(name, one.done.get(key)) for key, name in names.items()] for one in alike]
+    return [text if one.done else ["settings not kept"] for one, text in zip(alike, texts, strict=True)]
 
 
-def _numbers(alike: Sequence[Variant]) -> list[list[str]]:
+def _numbers(alike: Sequence[Result]) -> list[list[str]]:
     return [[f"variant {number}"] for number in range(1, len(alike) + 1)]
 
 
@@ -90,10 +117,8 @@ def setting_text(name: str, value: Any) -> str:
     >>> setting_text("tau", 0.1), setting_text("signed", True), setting_text("divide", False)
     ('tau 0.1', 'signed', 'not divide')
     """
-    if value is None:
-        return f"no {name}"
-    if isinstance(value, bool):
-        return name if value else f"not {name}"
+    if value is None or isinstance(value, bool):
+        return {None: f"no {name}", True: name, False: f"not {name}"}[value]
     if isinstance(value, (list, tuple)):
         return f"{name} {'/'.join(map(str, value))}"
     return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"

@@ -3,8 +3,7 @@
 A record is a results.json with more in it, so everything that reads run folders reads records as well.
 """
 
-from __future__ import annotations
-
+import itertools
 import json
 import statistics
 from collections.abc import Iterable, Mapping
@@ -17,8 +16,7 @@ from tiss.data.base import DATASETS
 from tiss.engine.grid import command_of
 from tiss.engine.recipes import resolve
 from tiss.engine.results import read_results
-from tiss.engine.run_folder import read_config
-from tiss.engine.settings import all_settings, identity, last_name, what_was_done
+from tiss.engine.run_folder import all_settings, identity, last_name, read_config, what_was_done
 from tiss.errors import TissError
 from tiss.files import make_folder, read_json, read_text, write_text
 from tiss.methods.base import settings_from
@@ -37,8 +35,8 @@ def collect(runs: Iterable[Path], out: Path) -> tuple[list[Path], list[str]]:
             left_out.append(str(error))
             continue
         make_folder(out)
-        path = free_path(out, record)
-        write_text(path, to_text({**record, "name": path.stem}))
+        path = _free_path(out, record)
+        write_text(path, _to_text({**record, "name": path.stem}))
         written.append(path)
     return written, left_out
 
@@ -52,24 +50,19 @@ def record_of(run: Path) -> dict[str, Any]:
         raise TissError(f"{run} is not finished: continue with tiss run --resume")
     config = read_config(run)
     base = None if config.base is None else PurePath(config.base)
-    shared = (
-        base is not None and config.out is not None and base.parent == PurePath(config.out).parent / "bases"
-    )
-    if shared:  # a grid's: the same as the run's own first step
-        config = replace(config, base=None)
+    if shared := bool(base and config.out and base.parent == PurePath(config.out).parent / "bases"):
+        config = replace(config, base=None)  # a grid's first step: the same as the run's own
     config = portable(config)
-    times = times_of(run, base)
-    head = {key: value for key, value in results.items() if key not in ("steps", "average")}
     return {
-        **head,
+        **{key: value for key, value in results.items() if key not in ("steps", "average")},
         "name": run.name,
-        "command": repeating_command(config),
+        "command": command_of(_without_answers(config)),
         "config": to_mapping(config),
-        "shared_base": base.name if base is not None and shared else None,
-        "environment": environment_of(run),
-        **times,
-        "average": rounded(results["average"]),
-        "steps": rounded(results["steps"]),
+        "shared_base": base.name if base and shared else None,
+        "environment": _environment_of(run),
+        **_times_of(run, base),
+        "average": _rounded(results["average"]),
+        "steps": _rounded(results["steps"]),
     }
 
 
@@ -102,84 +95,68 @@ def portable(config: RunConfig) -> RunConfig:
     )
 
 
-def repeating_command(config: RunConfig) -> str:
-    """The `tiss run` command that repeats a run, without the flags that follow from its recipe."""
-    return command_of(without_answers(config))
-
-
 def command_of_record(record: Mapping[str, Any]) -> str | None:
     """The command by today's recipes; None for results that were kept without their settings."""
     if not record.get("config"):
         return None
     config = from_mapping(RunConfig, record["config"])
-    return repeating_command(replace(config, method=settings_from(config.method)))
+    return command_of(_without_answers(replace(config, method=settings_from(config.method))))
 
 
-def without_answers(config: RunConfig) -> RunConfig:
+def _without_answers(config: RunConfig) -> RunConfig:
     """`config` with None again wherever the recipe, the data set or the encoder answers the same."""
     known: Any = DATASETS.get(config.data.name)  # its class knows the usual crop and task, and needs no files
     full = resolve(config, known)
     for section in ("", "data", "model", "train", "eval"):
         for one in fields(getattr(config, section) if section else config):
-            shorter = _cleared(config, section, one.name)
-            if shorter is not None and resolve(shorter, known) == full:
-                config = shorter
+            part: Any = getattr(config, section) if section else config
+            if is_dataclass(getattr(part, one.name)) or getattr(type(part)(), one.name) is not None:
+                continue
+            part = replace(part, **{one.name: None})
+            shorter = replace(config, **{section: part}) if section else part
+            config = shorter if resolve(shorter, known) == full else config
     return config
 
 
-def _cleared(config: RunConfig, section: str, name: str) -> RunConfig | None:
-    """`config` with one setting back at None; None where that is not its default."""
-    part: Any = getattr(config, section) if section else config
-    if is_dataclass(getattr(part, name)) or getattr(type(part)(), name) is not None:
-        return None
-    part = replace(part, **{name: None})
-    return replace(config, **{section: part}) if section else part
-
-
-def environment_of(run: Path) -> dict[str, Any]:
+def _environment_of(run: Path) -> dict[str, Any]:
     """Versions and hardware; counts of images that were left out, not their paths."""
-    values = read_json(run / "environment.json") if (run / "environment.json").is_file() else {}
+    values = _json(run / "environment.json")
     known = {key: values[key] for key in HARDWARE if key in values}
     left_out = {split: len(ids) for split, ids in (values.get("data_left_out") or {}).items() if ids}
     return known | ({"data_left_out": left_out} if left_out else {})
 
 
-def times_of(run: Path, base: PurePath | None) -> dict[str, Any]:
+def _times_of(run: Path, base: PurePath | None) -> dict[str, Any]:
     """By step: seconds of training, and the median of images per second from end to end.
 
     A first step that was taken over has its times in the folder it came from, if that is still there.
     """
-    places = [] if base is None else [Path(base), run.parent / "bases" / base.name]
-    timing = _timing(run)
-    speeds = _speeds(run)
-    for place in (place for place in places if timing.get("step-0", {}).get("train_seconds") is None):
-        earlier = _timing(place)
-        if "step-0" in earlier:
-            timing = {**timing, "step-0": earlier["step-0"]}
+    timing, speeds = _json(run / "timing.json"), _speeds(run)
+    for place in [] if base is None else [Path(base), run.parent / "bases" / base.name]:
+        earlier = _json(place / "timing.json")
+        if timing.get("step-0", {}).get("train_seconds") is None and "step-0" in earlier:
+            timing |= {"step-0": earlier["step-0"]}
             speeds = {0: _speeds(place).get(0), **speeds}
-    steps = sorted(timing, key=lambda name: int(name.removeprefix("step-")))
+    steps = [timing[name] for name in sorted(timing, key=lambda name: int(name.removeprefix("step-")))]
     skipped: dict[str, int] = {}
     for step in steps:
-        for split, ids in (timing[step].get("skipped") or {}).items():
+        for split, ids in (step.get("skipped") or {}).items():
             skipped[split] = skipped.get(split, 0) + len(ids)
     found: dict[str, Any] = {
-        "train_seconds": [timing[step].get("train_seconds") for step in steps],
+        "train_seconds": [step.get("train_seconds") for step in steps],
         "images_per_second": [speeds.get(index) for index in range(len(steps))],
     }
     return found | ({"skipped": skipped} if skipped else {})
 
 
-def _timing(run: Path) -> dict[str, Any]:
-    path = run / "timing.json"
-    return read_json(path) if path.is_file() else {}
+def _json(path: Path) -> dict[str, Any]:
+    return dict(read_json(path)) if path.is_file() else {}
 
 
 def _speeds(run: Path) -> dict[int, float | None]:
     path = run / "metrics.jsonl"
-    if not path.is_file():
-        return {}
     by_step: dict[int, list[float]] = {}
-    for text in read_text(path).splitlines():
+    for text in read_text(path).splitlines() if path.is_file() else ():
         try:
             line = json.loads(text)
             by_step.setdefault(int(line["step"]), []).append(float(line["images_per_second"]))
@@ -188,44 +165,36 @@ def _speeds(run: Path) -> dict[int, float | None]:
     return {step: round(statistics.median(values), 1) for step, values in by_step.items()}
 
 
-def rounded(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     """Nested lists and dictionaries with rounded numbers."""
     if isinstance(value, float):
         return round(value, DIGITS)
     if isinstance(value, Mapping):
-        return {key: rounded(item) for key, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def free_path(out: Path, record: Mapping[str, Any]) -> Path:
+def _free_path(out: Path, record: Mapping[str, Any]) -> Path:
     """The run's name, with a number where another run has that name.
 
     The same run on another machine, or a second time, replaces the first: it must not count as a seed.
     """
-    number = 1
-    while True:
-        path = out / (f"{record['name']}.json" if number == 1 else f"{record['name']}-{number}.json")
-        if not path.exists() or _same_run(read_json(path), record):
-            return path
-        number += 1
+    names = (record["name"] + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    paths = (out / f"{name}.json" for name in names)
+    return next(path for path in paths if not path.exists() or _same_run(read_json(path), record))
 
 
 def _same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    if not one.get("config"):
-        return one.get("method") == other["method"] and one.get("seed") == other["seed"]
-    settings = [what_was_done(all_settings(record["config"])) for record in (one, other)]
-    return settings[0] == settings[1] and one["seed"] == other["seed"]
+    if one.get("seed") != other["seed"] or not one.get("config"):
+        return one.get("seed") == other["seed"] and one.get("method") == other["method"]
+    first, second = (what_was_done(all_settings(record["config"])) for record in (one, other))
+    return first == second
 
 
-def to_text(record: Mapping[str, Any]) -> str:
+def _to_text(record: Mapping[str, Any]) -> str:
     """JSON with one line per key and per step: small, with readable diffs."""
-    lines = []
-    for key, value in record.items():
-        if key == "steps":
-            inner = ",\n  ".join(_line(step) for step in value)
-            lines.append(f'"steps": [\n  {inner}\n ]')
-        else:
-            lines.append(f"{_line(key)}: {_line(value)}")
+    lines = [f"{_line(key)}: {_line(value)}" for key, value in record.items() if key != "steps"]
+    lines.append('"steps": [\n  {}\n ]'.format(",\n  ".join(map(_line, record["steps"]))))  # the last key
     return "{\n " + ",\n ".join(lines) + "\n}\n"
 
 

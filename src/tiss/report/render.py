@@ -1,21 +1,36 @@
-"""Tables as text: for the terminal, in Markdown, LaTeX, HTML and CSV."""
+"""Tables as text, for the terminal, in Markdown, LaTeX and CSV, and self-contained HTML pages.
 
-from __future__ import annotations
+A page is a template in `report/templates/` that extends `base.html` and fills its block `body`; `write_page` writes it.
+Values are escaped; what `embed` and `plots.inline_svg` return is not. `parts.html` holds the macros that pages share. A
+template that extends nothing is a fragment for another page, which puts `stylesheet()` into its head and the fragment
+into an element of the class `tiss`: no rule of the style sheet reaches outside of that.
+"""
 
+import base64
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
-from tiss.errors import TissError, suggest
-from tiss.report.html import parts
+from tiss import __version__
+from tiss.evaluation.scores import percent
+from tiss.files import write_text
 from tiss.report.runs import RunLike, Value, experiments, load_results
-from tiss.report.tables import Table, cell_text, report_tables
+from tiss.report.tables import RANKED, Table, report_tables
 
-MARKED = "Best bold, second underlined."
+NUMBER = re.compile(r"[+-]?[\d., %–]*")
 SHORT = 6  # characters of a label that a narrow terminal has room for
 CSV_HEADS = (
     *(
@@ -32,25 +47,11 @@ CSV_HEADS = (
     ),
     *("step", "average", "column", "added", "value", "deviation", "seeds"),
 )
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    "–": "--",
-    "…": r"\dots{}",
-    "·": r"$\cdot$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-    "→": r"$\to$",
-    "−": "$-$",
-} | {letter: "\\" + letter for letter in "&%$#_{}"}
+SYMBOLS = (
+    r"\ \textbackslash{} ~ \textasciitilde{} ^ \textasciicircum{} < $<$ > $>$ | $|$ – -- … \dots{} · $\cdot$ ± $\pm$ "
+    r"× $\times$ ≤ $\leq$ ≥ $\geq$ λ $\lambda$ τ $\tau$ → $\to$ − $-$ & \& % \% $ \$ # \# _ \_ { \{ } \}"
+)
+LATEX = str.maketrans(dict(zip(SYMBOLS.split()[::2], SYMBOLS.split()[1::2], strict=True)))
 
 
 def print_results(runs: Iterable[RunLike], console: Console | None = None, classes: bool = False) -> None:
@@ -66,102 +67,84 @@ def print_table(table: Table, console: Console | None = None) -> None:
     Where labels leave little room, rows are numbered, and what they are is listed once, before the parts.
     """
     console = console or Console(highlight=False)
-    console.print(Text(table.title, style="bold"))
-    lines: list[Text] = []
-    if len(_cut(table, console.width)) > 1 and sum(_label_widths(table)) > console.width // 2:
-        table, listed = _numbered(table)
-        lines += [*listed, Text()]
+    console.print(Text(table.title, "bold"))
+    labels, lines = _widths(table)[0], []
+    if len(_cut(table, console.width)) > 1 and sum(labels) > console.width // 2:
+        kept = [at for at, width in enumerate(labels) if at == 0 or width <= SHORT]
+        lines.append(Text(f"row  {' · '.join(table.heads)}", "bold"))
+        rows, name = [], ""
+        for number, row in enumerate(table.rows, 1):
+            name = row.labels[0] or name  # an empty label repeats the one above
+            lines.append(Text(f"{number:3}  {' · '.join((name, *row.labels[1:]))}"))
+            rows.append(replace(row, labels=(f"{number:3}", *(row.labels[at] for at in kept))))
+        lines.append(Text())
+        table = replace(table, heads=("row", *(table.heads[at] for at in kept)), rows=tuple(rows))
     for part in _cut(table, console.width):
-        lines += [*_terminal_lines(table, part), Text()]
+        lines += [*_terminal_lines(part), Text()]
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    for note in ([MARKED] if table.marks else []) + list(table.notes):
+    for note in ([RANKED] if table.marks else []) + list(table.notes):
         console.print(Text(note, style="dim"))
     console.print()
 
 
-def _numbered(table: Table) -> tuple[Table, list[Text]]:
-    """The table with a number, the first and short labels for each row, and the lines that list all labels."""
-    kept = [at for at, width in enumerate(_label_widths(table)) if at == 0 or width <= SHORT]
-    listed, rows, above = [Text(f"row  {' · '.join(table.heads)}", "bold")], [], table.rows[0].labels
-    for number, row in enumerate(table.rows, 1):
-        above = (
-            row.labels if row.labels[0] else (above[0], *row.labels[1:])
-        )  # an empty label repeats the one above
-        listed.append(Text(f"{number:3}  {' · '.join(above)}"))
-        rows.append(replace(row, labels=(f"{number:3}", *(row.labels[at] for at in kept))))
-    heads = ("row", *(table.heads[at] for at in kept))
-    return replace(table, heads=heads, rows=tuple(rows)), listed
+def _cut(table: Table, width: int) -> list[Table]:
+    """Parts of the columns that fit into `width` characters; groups stay whole where they fit."""
+
+    def fits(part: list[int]) -> bool:
+        labels, widths = _widths(table.take(part))
+        return sum(labels) + sum(widths) + 2 * (len(labels) + len(widths)) <= width
+
+    cut: list[list[int]] = [[]]
+    start = 0
+    for _, count in table.groups:
+        group = list(range(start, start + count))
+        start += count
+        if cut[-1] and not fits(cut[-1] + group):
+            cut.append([])
+        for place in group:  # a group wider than the terminal is cut inside
+            if cut[-1] and not fits([*cut[-1], place]):
+                cut.append([])
+            cut[-1].append(place)
+    return [table.take(part) for part in cut]
 
 
-def _terminal_lines(table: Table, part: list[int]) -> Iterator[Text]:
-    """One part of the columns: heads of groups, heads, a rule, rows."""
-    labels = _label_widths(table)
-    margin, widths = sum(labels) + 2 * len(labels), _widths(table, part)
-    shown = replace(table, columns=tuple(table.columns[position] for position in part))
-    rule = Text("─" * (margin + sum(widths) + 2 * (len(widths) - 1)), "dim")
-    if any(name for name, _ in shown.groups):
-        line, position = " " * margin, 0
-        for name, count in shown.groups:
-            room = sum(widths[position : position + count]) + 2 * (count - 1)
+def _widths(table: Table) -> tuple[list[int], list[int]]:
+    """Characters of labels and of columns: head, values and, over all of its columns, the name of a group."""
+    labels = zip(table.heads, *(row.labels for row in table.rows), strict=True)
+    columns = zip((column.name for column in table.columns), *table.texts, strict=True)
+    widths, start = [max(map(len, column)) for column in columns], 0
+    for name, count in table.groups:
+        room = sum(widths[start : start + count]) + 2 * (count - 1)
+        widths[start] += max(0, len(name) + 2 - room) if name else 0
+        start += count
+    return [max(map(len, label)) for label in labels], widths
+
+
+def _terminal_lines(table: Table) -> Iterator[Text]:
+    """Heads of groups, heads, a rule, rows."""
+    labels, widths = _widths(table)
+    rule = Text("─" * (sum(labels) + sum(widths) + 2 * (len(labels) + len(widths) - 1)), "dim")
+    if any(name for name, _ in table.groups):
+        line, start = " " * (sum(labels) + 2 * len(labels)), 0
+        for name, count in table.groups:
+            room = sum(widths[start : start + count]) + 2 * (count - 1)
             line += f" {name} ".center(room, "─" if name else " ")[:room] + "  "
-            position += count
+            start += count
         yield Text(line.rstrip(), "dim")
     heads = [head.ljust(width) for head, width in zip(table.heads, labels, strict=True)]
-    heads += [column.name.rjust(width) for column, width in zip(shown.columns, widths, strict=True)]
+    heads += [column.name.rjust(width) for column, width in zip(table.columns, widths, strict=True)]
     yield Text("  ".join(heads), "bold")
     yield rule
     marks, styles = table.marks, {"best": "bold green", "second": "underline"}
-    for index, row in enumerate(table.rows):
+    for index, (row, texts) in enumerate(zip(table.rows, table.texts, strict=True)):
         if row.rule and index:
             yield rule
-        line_text = Text("  ".join(text.ljust(width) for text, width in zip(row.labels, labels, strict=True)))
-        for position, width in zip(part, widths, strict=True):
-            text = cell_text(row.cells[position])
-            line_text.append(" " * (2 + width - len(text)))
-            line_text.append(text, styles.get(marks.get((index, position), ""), ""))
-        yield line_text
-
-
-def _label_widths(table: Table) -> list[int]:
-    return [
-        max(map(len, column)) for column in zip(table.heads, *(row.labels for row in table.rows), strict=True)
-    ]
-
-
-def _widths(table: Table, part: list[int]) -> list[int]:
-    """Characters of these columns: head, values and, over all of its columns, the name of the group."""
-    widths = [
-        max(len(text) for text in (table.columns[at].name, *(cell_text(row.cells[at]) for row in table.rows)))
-        for at in part
-    ]
-    start = 0
-    for name, count in replace(table, columns=tuple(table.columns[at] for at in part)).groups:
-        room = sum(widths[start : start + count]) + 2 * (count - 1)
-        widths[start] += max(0, len(f" {name} ") - room) if name else 0
-        start += count
-    return widths
-
-
-def _cut(table: Table, width: int) -> list[list[int]]:
-    """Columns in parts that fit into `width` characters; groups stay whole where they fit."""
-    room = width - sum(_label_widths(table)) - 2 * len(table.heads)
-
-    def fits(part: list[int]) -> bool:
-        return sum(_widths(table, part)) + 2 * len(part) <= room
-
-    cut: list[list[int]] = [[]]
-    position = 0
-    for _, count in table.groups:
-        members = list(range(position, position + count))
-        position += count
-        if cut[-1] and not fits(cut[-1] + members):
-            cut.append([])
-        for member in members:  # a group wider than the terminal is cut inside
-            if cut[-1] and not fits([*cut[-1], member]):
-                cut.append([])
-            cut[-1].append(member)
-    return cut
+        shown = Text("  ".join(text.ljust(width) for text, width in zip(row.labels, labels, strict=True)))
+        for at, (text, width) in enumerate(zip(texts, widths, strict=True)):
+            shown.append(" " * (2 + width - len(text)))
+            shown.append(text, styles.get(marks.get((index, at), ""), ""))
+        yield shown
 
 
 def to_markdown(table: Table) -> str:
@@ -170,11 +153,8 @@ def to_markdown(table: Table) -> str:
     heads = [*table.heads, *(f"{column.group} {column.name}".strip() for column in table.columns)]
     lines = [f"**{table.title}**", ""] if table.title else []
     lines += [_pipes(heads), "|" + "---|" * len(table.heads) + "---:|" * len(table.columns)]
-    for index, row in enumerate(table.rows):
-        cells = [
-            wrap.get(marks.get((index, at), ""), "{}").format(cell_text(cell))
-            for at, cell in enumerate(row.cells)
-        ]
+    for index, (row, texts) in enumerate(zip(table.rows, table.texts, strict=True)):
+        cells = [wrap.get(marks.get((index, at), ""), "{}").format(text) for at, text in enumerate(texts)]
         lines.append(_pipes([*row.labels, *cells]))
     notes = ["Best **bold**, second *italic*."] if marks else []
     return "\n".join([*lines, *(f"\n{note}" for note in (*notes, *table.notes))]) + "\n"
@@ -190,39 +170,62 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("L_cd ± 5 %"))
     L\_cd $\pm$ 5 \%
     """
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    return text.translate(LATEX)
 
 
 def to_latex(table: Table) -> str:
     r"""A `table` environment for booktabs: best bold, second underlined."""
-    marks = table.marks
-    caption = " ".join([f"{table.title}.", *([MARKED] if marks else []), *table.notes])
+    marks, wrap = table.marks, {"best": r"\textbf{%s}", "second": r"\underline{%s}"}
+    caption = " ".join([f"{table.title}.", *([RANKED] if marks else []), *table.notes])
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
     lines += [rf"\begin{{tabular}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}", r"\toprule"]
     if any(name for name, _ in table.groups):
-        cells, rules, start = [""] * len(table.heads), [], len(table.heads) + 1
+        cells, rules, start = [""] * len(table.heads), "", len(table.heads) + 1
         for name, count in table.groups:
             cells.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(name)}}}")
-            rules += [rf"\cmidrule(lr){{{start}-{start + count - 1}}}"] if name else []
+            rules += rf"\cmidrule(lr){{{start}-{start + count - 1}}}" if name else ""
             start += count
-        lines += [" & ".join(cells) + r" \\", "".join(rules)]
+        lines += [" & ".join(cells) + r" \\", rules]
     heads = [*table.heads, *(column.name for column in table.columns)]
     lines += [" & ".join(map(escape_latex, heads)) + r" \\", r"\midrule"]
-    wrap = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}
-    for index, row in enumerate(table.rows):
+    for index, (row, texts) in enumerate(zip(table.rows, table.texts, strict=True)):
         lines += [r"\midrule"] if row.rule and index else []
         cells = list(map(escape_latex, row.labels))
-        for at, cell in enumerate(row.cells):
-            text = escape_latex(cell_text(cell))
-            text = text.replace("-", "$-$") if isinstance(cell, Value) else text  # in text a - is a hyphen
+        for at, (cell, text) in enumerate(zip(row.cells, map(escape_latex, texts), strict=True)):
+            # in text a - is a hyphen
+            text = text.replace("-", "$-$") if isinstance(cell, Value) else text
             cells.append(wrap.get(marks.get((index, at), ""), "%s") % text)
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
-def to_html(table: Table) -> str:
-    """A table for a page with the style sheet of `tiss.report.html`."""
-    return parts().table(table)
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str = "text") -> str:
+    """Plain cells under `header`, as text, markdown or latex; columns of numbers are set to the right.
+
+    >>> print(format_table(("class", "images"), [("cat", "12"), ("dog", "7")]))
+    class  images
+    cat        12
+    dog         7
+    """
+    lines = [tuple(row) for row in rows]
+    columns = list(zip(header, *lines, strict=True))
+    right = [len(lines) > 0 and all(map(NUMBER.fullmatch, column[1:])) for column in columns]
+    if form == "latex":
+        head, *body = (" & ".join(map(escape_latex, row)) + r" \\" for row in (header, *lines))
+        kinds = "".join("r" if one else "l" for one in right)
+        return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", head, r"\hline", *body, r"\end{tabular}"])
+    widths = [max(3 if form == "markdown" else 0, *map(len, column)) for column in columns]
+    cells = [
+        [
+            cell.rjust(width) if one else cell.ljust(width)
+            for cell, width, one in zip(row, widths, right, strict=True)
+        ]
+        for row in (header, *lines)
+    ]
+    if form == "text":
+        return "\n".join("  ".join(row).rstrip() for row in cells)
+    rule = ["-" * (width - 1) + (":" if one else "-") for width, one in zip(widths, right, strict=True)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
 
 def to_csv(tables: Iterable[Table]) -> str:
@@ -235,24 +238,71 @@ def to_csv(tables: Iterable[Table]) -> str:
             labels = dict(zip(table.heads, row.labels, strict=True))
             for column, cell in zip(table.columns, row.cells, strict=True):
                 if isinstance(cell, Value):
-                    deviation = "" if cell.deviation is None else repr(cell.deviation)
-                    value = {"value": repr(cell.mean), "deviation": deviation, "seeds": str(cell.count)}
-                    value["column"] = column.name
-                    writer.writerow({**table.facts, **labels, **value, **column.facts, **row.facts})
+                    value = {"value": cell.mean, "deviation": cell.deviation, "seeds": cell.count}
+                    facts = {**table.facts, **labels, **value, **column.facts, **row.facts}
+                    writer.writerow({"column": column.name, **facts})
     return stream.getvalue()
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
-    "markdown": to_markdown,
-    "latex": to_latex,
-    "html": to_html,
-}
+FORMATS: dict[str, Callable[[Table], str]] = {"markdown": to_markdown, "latex": to_latex}
 
 
 def render_tables(tables: Iterable[Table], form: str) -> str:
     """The tables in one of FORMATS, one below the other, or all in one as `csv`."""
-    if form == "csv":
-        return to_csv(tables)
-    if form not in FORMATS:
-        raise TissError(suggest(form, [*FORMATS, "csv"], "table format"))
-    return "".join(FORMATS[form](table) + "\n" for table in tables)
+    return to_csv(tables) if form == "csv" else "".join(FORMATS[form](table) + "\n" for table in tables)
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of a template from `report/templates/`; a name that it lacks is an error."""
+    return _environment().get_template(template).render(values)
+
+
+def write_page(path: str | Path, template: str, **values: Any) -> Path:
+    """Renders a template into a file and returns its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, render(template, **values))
+    return path
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tiss.report"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"style": Markup(stylesheet()), "version": __version__, "embed": embed}
+    environment.filters |= {
+        "percent": percent,
+        "yaml": lambda settings: yaml.safe_dump({**settings}, sort_keys=False, allow_unicode=True),
+    }
+    environment.globals["parts"] = environment.get_template("parts.html").module
+    return environment
+
+
+@cache
+def stylesheet() -> str:
+    """The style sheet of all pages, light and dark; it applies inside of elements of the class `tiss`."""
+    return Path(__file__).with_name("templates").joinpath("style.css").read_text(encoding="utf-8")
+
+
+def embed(image: Image.Image | np.ndarray, alt: str = "", largest: int | None = None) -> Markup:
+    """An <img> that holds its pixels: few colours as PNG, photos as JPEG; `largest` limits the longer side."""
+    if not isinstance(image, Image.Image):
+        image = Image.fromarray(np.ascontiguousarray(image))
+    flat = image.getcolors(256) is not None
+    if largest is not None and max(image.size) > largest:
+        factor = largest / max(image.size)
+        size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+        image = image.resize(size, Image.Resampling.NEAREST if flat else Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    kind = "png" if flat or max(image.size) <= 96 else "jpeg"
+    if kind == "png":
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.convert("RGB").save(stream, "JPEG", quality=88)
+    data = base64.b64encode(stream.getvalue()).decode()
+    return Markup(f'<img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">')

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tiss.engine.results import read_results
-from tiss.engine.settings import all_settings, what_was_done
+from tiss.engine.run_folder import all_settings, what_was_done
 from tiss.errors import TissError
 from tiss.evaluation.scores import Scores, percent
 from tiss.files import read_yaml
 from tiss.methods.base import METHODS
-from tiss.report.colours import STYLES
-from tiss.report.labels import Variant, labels_of, natural, network_labels
+from tiss.report.labels import STYLES, labels_of, natural
 from tiss.report.records import is_record
 
 RunLike = str | Path | Mapping[str, Any]
-
-MEDIAN = "exact median"
-MEDIAN_NOTE = (
-    "PLOP (exact median): `official: false`, the exact median of each class's entropy where the published code has "
-    "thresholds; not PLOP as published."
-)
+PLACE = ("data", "task", "setup", "protocol", "holdout")  # results that may share a table agree in these
 
 
 @dataclass(frozen=True)
@@ -65,9 +59,26 @@ class Result:
     folder: Path | None
     settings: Mapping[str, Any]
 
+    @property
+    def method(self) -> str:
+        return str(self.values["method"])
+
+    @property
+    def encoder(self) -> str:
+        return str(self.values.get("encoder") or "")
+
+    @property
+    def decoder(self) -> str:
+        return str(self.values.get("decoder") or "")
+
     @cached_property
     def steps(self) -> list[Scores]:
         return [Scores.from_json(entry) for entry in self.values["steps"]]
+
+    @cached_property
+    def done(self) -> dict[str, Any]:
+        """The settings that say what was done, not where."""
+        return what_was_done(self.settings)
 
     @property
     def finished(self) -> bool:
@@ -76,12 +87,19 @@ class Result:
     @property
     def exact_median(self) -> bool:
         """Whether a run of PLOP has not the published thresholds but the exact median, as in version 0.1."""
-        return self.values["method"] in ("plop", "ploplong") and self.settings.get("method.official") is False
+        return self.method in ("plop", "ploplong") and self.settings.get("method.official") is False
 
     @property
     def at_once(self) -> bool:
         """Whether every class was trained in one step, though the task has several."""
         return self.finished and len(self.values["steps"]) == 1 and len(self.values["groups"]) > 1
+
+    @property
+    def title(self) -> str:
+        title = str(METHODS.get(self.method).title) if self.method in METHODS else self.method
+        title += " (exact median)" if self.exact_median else ""
+        last = len(self.values["groups"]) - 1
+        return title if self.finished else f"{title} (step {len(self.values['steps']) - 1} of {last})"
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,7 @@ class Series:
 
     @property
     def method(self) -> str:
-        return str(self.first.values["method"])
+        return self.first.method
 
     @property
     def at_once(self) -> bool:
@@ -108,27 +126,23 @@ class Series:
     def steps(self) -> int:
         return len(self.first.values["steps"])
 
-    def value(self, step: int, figure: Callable[[Scores], float | None]) -> Value | None:
-        """A figure of one step over the seeds; `step` may count from the end."""
-        return Value.of(figure(result.steps[step]) for result in self.results)
-
-    def forgetting(self, name: str, step: int = -1) -> Value | None:
-        """Points of a class's best earlier IoU that are lost after `step`."""
-        return Value.of(result.values["steps"][step]["forgetting"].get(name) for result in self.results)
-
-    def mean_forgetting(self, step: int = -1) -> Value | None:
-        """The mean over the classes of step 0, without the background."""
-        names = [self.first.values["classes"][channel] for channel in self.first.values["groups"][0]]
-
-        def of(result: Result) -> float | None:
-            lost = result.values["steps"][step]["forgetting"]
-            present = [lost[name] for name in names if name in lost]
-            return statistics.fmean(present) if present else None
-
-        return Value.of(of(result) for result in self.results)
+    def mean(self, part: str, step: int = -1, average: str = "headline") -> Value | None:
+        """The mIoU of old, new or all classes; by default with the background where that is a class."""
+        return Value.of(getattr(getattr(one.steps[step], part), average) for one in self.results)
 
     def average(self, key: str) -> Value | None:
-        return Value.of(result.values["average"][key] for result in self.results)
+        """The mean of all classes, over the steps."""
+        return None if self.at_once else Value.of(one.values["average"][key] for one in self.results)
+
+    def iou(self, name: str) -> Value | None:
+        """A class's IoU after the last step."""
+        return Value.of(one.steps[-1].iou.get(name) for one in self.results)
+
+    def forgetting(self, *names: str) -> Value | None:
+        """Points of the best earlier IoU that are lost after the last step, mean over the classes."""
+        lost = [one.values["steps"][-1]["forgetting"] for one in self.results]
+        known = [[one[name] for name in names if name in one] for one in lost]
+        return Value.of(statistics.fmean(values) if values else None for values in known)
 
 
 @dataclass(frozen=True)
@@ -140,77 +154,58 @@ class Experiment:
     setup: str
     protocol: str
     holdout: float
+    classes: list[str]
+    groups: list[list[int]]  # the channels that each step adds
+    has_background: bool
     series: tuple[Series, ...]
     repeats: int = 0  # runs left out because another has the same settings and seed
 
     @property
-    def classes(self) -> list[str]:
-        return list(self.series[0].first.values["classes"])
-
-    @property
-    def groups(self) -> list[list[int]]:
-        return [list(group) for group in self.series[0].first.values["groups"]]
-
-    @property
-    def has_background(self) -> bool:
-        return bool(self.series[0].first.values["has_background"])
+    def averages(self) -> list[str]:
+        """The averages that make sense: where channel 0 is no class, only the one without it."""
+        return ["with_background", "without_background"][0 if self.has_background else 1 :]
 
     @property
     def title(self) -> str:
         text = f"{self.data} {self.task} {self.setup}, protocol {self.protocol}"
-        return text + (
-            f", {100 * self.holdout:.0f} % of the training set held out and scored" if self.holdout else ""
-        )
+        held = f", {100 * self.holdout:.0f} % of the training set held out and scored" if self.holdout else ""
+        return text + held
 
 
 def load_results(runs: Iterable[RunLike]) -> list[Result]:
     """Reads run folders and records (or results that are already loaded)."""
-    return [_load(run) for run in runs]
+    return [Result(run, None, {}) if isinstance(run, Mapping) else _load(Path(run)) for run in runs]
 
 
-def _load(run: RunLike) -> Result:
-    if isinstance(run, Mapping):
-        return Result(run, None, {})
-    folder = Path(run)
-    path = folder / "results.json" if folder.is_dir() else folder
+def _load(run: Path) -> Result:
+    path = run / "results.json" if run.is_dir() else run
     if not path.is_file():
-        raise TissError(f"{folder} is no run folder: it has no results.json")
+        raise TissError(f"{run} is no run folder: it has no results.json")
     values = read_results(path)
     if not values["steps"]:
         raise TissError(f"{path}: no step is finished yet; continue with tiss run --resume")
-    if not folder.is_dir():
-        return Result(values, None, all_settings(values["config"]) if values.get("config") else {})
-    return Result(values, folder, _settings(folder / "config.yaml"))
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    settings = read_yaml(path) if path.is_file() else {}
-    if not isinstance(settings, Mapping):
-        raise TissError(f"{path}: no configuration of a run; restore the file or remove it")
-    return all_settings(settings) if settings else {}
+    settings, config = values.get("config") or {}, run / "config.yaml"
+    if config.is_file():
+        settings = read_yaml(config)
+        if not isinstance(settings, Mapping):
+            raise TissError(f"{config}: no configuration of a run; restore the file or remove it")
+    return Result(values, run if run.is_dir() else None, all_settings(settings) if settings else {})
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     """Run folders and records, also inside a folder or a grid; a grid's shared first steps are left out."""
     found: list[Path] = []
     for path in map(Path, paths):
-        if (path / "results.json").is_file():
-            found.append(path)
-            continue
-        inside = _inside(path) if path.is_dir() else [path] if path.is_file() and is_record(path) else []
+        inside = [path] if (path / "results.json").is_file() or (path.is_file() and is_record(path)) else []
+        if not inside and path.is_dir():
+            files = [file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}/results.json"))]
+            inside = [file.parent for file in files if file.parent.parent.name != "bases"]
+            files = [file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}.json"))]
+            inside += [file for file in files if file.parent not in inside and is_record(file)]
         if not inside:
             raise TissError(f"{path} is no run folder and holds none: a run has a results.json")
         found += inside
     return list(dict.fromkeys(found))
-
-
-def _inside(folder: Path) -> list[Path]:
-    def match(name: str) -> list[Path]:
-        return [*sorted(folder.glob(f"*/{name}")), *sorted(folder.glob(f"*/*/{name}"))]
-
-    runs = [path.parent for path in match("results.json") if path.parent.parent.name != "bases"]
-    files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*/*.json"))]
-    return runs + [path for path in files if path.parent not in runs and is_record(path)]
 
 
 def experiments(results: Sequence[Result]) -> list[Experiment]:
@@ -218,65 +213,32 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
     Of a method's variants the one with default settings comes first, the others by their labels.
     """
-    keys = ("data", "task", "setup", "protocol", "holdout")
-    tables: dict[str, dict[str, list[Result]]] = {}
+    tables: dict[str, dict[str, dict[int, Result]]] = {}
+    counts: dict[str, int] = {}
     for result in results:
-        place = json.dumps([result.values.get(key) for key in keys] + [result.values["classes"]])
-        tables.setdefault(place, {}).setdefault(_identity(result), []).append(result)
-    return [_experiment(list(table.values())) for table in tables.values()]
-
-
-def _experiment(members: list[list[Result]]) -> Experiment:
-    values = members[0][0].values
-    kept = [_one_per_seed(group) for group in members]
-    variants = [_variant(group[0]) for group in kept]
-    series = [
-        Series(label, tuple(group), name)
-        for label, group, name in zip(labels_of(variants), kept, network_labels(variants), strict=True)
+        values = result.values
+        place = json.dumps([values.get(key) for key in PLACE] + [values["classes"]])
+        same = [result.method, result.encoder, result.decoder, result.finished, len(values["steps"])]
+        series = tables.setdefault(place, {}).setdefault(json.dumps([same, result.done], default=str), {})
+        series.setdefault(values["seed"], result)  # done twice, it says nothing about the deviation
+        counts[place] = counts.get(place, 0) + 1
+    return [
+        _experiment([[*one.values()] for one in table.values()], counts[p]) for p, table in tables.items()
     ]
-    order = list(STYLES)
-    series.sort(
-        key=lambda one: (
-            one.at_once,  # the upper bound comes last
-            order.index(one.method) if one.method in order else len(order),
-            natural(one.label),
-        )
-    )
-    return Experiment(
-        data=str(values["data"]),
-        task=str(values["task"]),
-        setup=str(values["setup"]),
-        protocol=str(values["protocol"]),
-        holdout=float(values.get("holdout") or 0),
-        series=tuple(series),
-        repeats=sum(map(len, members)) - sum(map(len, kept)),
-    )
 
 
-def _one_per_seed(group: list[Result]) -> list[Result]:
-    """A run done twice, with the same settings and seed, says nothing about the deviation over seeds."""
-    found: dict[Any, Result] = {}
-    for result in group:
-        found.setdefault(result.values["seed"], result)
-    return list(found.values())
-
-
-def _identity(result: Result) -> str:
-    """What must agree for two runs to be seeds of one another."""
-    values = result.values
-    names = ("method", "encoder", "decoder", "finished")
-    parts = [[values.get(name) for name in names], len(values["steps"]), what_was_done(result.settings)]
-    return json.dumps(parts, default=str)
-
-
-def _variant(result: Result) -> Variant:
-    values = result.values
-    name = str(values["method"])
-    title = str(getattr(METHODS.get(name), "title", name)) if name in METHODS else name
-    if result.exact_median:
-        title += f" ({MEDIAN})"
-    if not result.finished:
-        title += f" (step {len(values['steps']) - 1} of {len(values['groups']) - 1})"
-    return Variant(
-        title, name, str(values.get("encoder")), str(values.get("decoder")), what_was_done(result.settings)
-    )
+def _experiment(members: list[list[Result]], count: int) -> Experiment:
+    firsts = [group[0] for group in members]
+    names: dict[int, str] = {}  # alike only where encoder or decoder differ
+    for network in {(one.encoder, one.decoder) for one in firsts}:
+        places = [i for i, one in enumerate(firsts) if (one.encoder, one.decoder) == network]
+        names |= zip(places, labels_of([firsts[place] for place in places]), strict=True)
+    series = [Series(label, tuple(members[i]), names[i]) for i, label in enumerate(labels_of(firsts))]
+    order = {method: place for place, method in enumerate(STYLES)}
+    # the upper bound comes last
+    series.sort(key=lambda one: (one.at_once, order.get(one.method, len(order)), natural(one.label)))
+    values = firsts[0].values
+    about: dict[str, Any] = {key: values[key] for key in ("classes", "groups", "has_background")}
+    about |= {key: str(values[key]) for key in PLACE[:-1]}
+    holdout, repeats = float(values.get("holdout") or 0), count - sum(map(len, members))
+    return Experiment(series=tuple(series), holdout=holdout, repeats=repeats, **about)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import groupby
 
-from tiss.evaluation.scores import Mean, Scores, percent
-from tiss.report.runs import MEDIAN_NOTE, Experiment, Series, Value
+from tiss.evaluation.scores import percent
+from tiss.report.runs import Experiment, Series, Value
 
-Mark = Literal["best", "second"]
 Cell = Value | str | None
 Facts = Mapping[str, str]  # columns of the CSV file and what a line says there
-Getter = Callable[[Scores], float | None]
 OURS = "this package"  # the source of results that are not the paper's
-AVERAGES = {"with_background": "with background", "without_background": "without background"}
+RANKED = "Best bold, second underlined."
+PARTS = ("old", "new", "all")
+MEDIAN_NOTE = (
+    "PLOP (exact median): `official: false`, the exact median of each class's entropy where the published code has "
+    "thresholds; not PLOP as published."
+)
 RECIPE = {
     "model.encoder": "encoder",
     "model.decoder": "decoder",
@@ -68,71 +71,48 @@ class Table:
     notes: tuple[str, ...] = ()
     facts: Facts = field(default_factory=dict)
 
-    def only(self, keep: Callable[[Column], bool]) -> Table:
+    def take(self, places: Sequence[int]) -> Table:
+        """The table with these columns."""
+        rows = tuple(replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
+
+    def only(self, keep: Callable[[Column], bool] = lambda _: True) -> Table:
         """The table with those columns that `keep` accepts and that have a value in some row."""
-        filled = [
-            any(row.cells[place] is not None for row in self.rows) for place in range(len(self.columns))
-        ]
-        kept = [place for place, column in enumerate(self.columns) if filled[place] and keep(column)]
-        rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
+        filled = [any(row.cells[at] is not None for row in self.rows) for at in range(len(self.columns))]
+        return self.take([at for at, column in enumerate(self.columns) if filled[at] and keep(column)])
 
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Neighbouring columns of one group: (group, how many)."""
-        spans: list[tuple[str, int]] = []
-        for column in self.columns:
-            if spans and spans[-1][0] == column.group:
-                spans[-1] = (column.group, spans[-1][1] + 1)
-            else:
-                spans.append((column.group, 1))
-        return spans
+        return [(group, len([*them])) for group, them in groupby(column.group for column in self.columns)]
 
     @property
-    def marks(self) -> dict[tuple[int, int], Mark]:
-        """The best and the second of each column and family, by (row, column); equal as shown means equal.
+    def marks(self) -> dict[tuple[int, int], str]:
+        """Which cells are "best" and "second" of their column and family; equal as shown means equal.
 
         A family of one is not ranked, nor is a column in which all values are equal.
         """
-        found: dict[tuple[int, int], Mark] = {}
-        for position, column in enumerate(self.columns):
+        found: dict[tuple[int, int], str] = {}
+        for at, column in enumerate(self.columns):
             contests: dict[str, dict[int, float]] = {}
             for index, row in enumerate(self.rows):
-                cell = row.cells[position]
+                cell = row.cells[at]
                 if isinstance(cell, Value) and row.family is not None:
                     family = "" if column.everyone else row.family
                     contests.setdefault(family, {})[index] = round(cell.mean, 1)
             for shown in contests.values():
                 levels = sorted(set(shown.values()), reverse=not column.lower)
-                names: tuple[Mark, Mark] = ("best", "second")
-                for level, mark in zip(levels if len(levels) > 1 else (), names, strict=False):
-                    found |= {(index, position): mark for index, value in shown.items() if value == level}
+                for level, mark in zip(levels, ("best", "second") if len(levels) > 1 else (), strict=False):
+                    found |= {(index, at): mark for index, value in shown.items() if value == level}
         return found
 
-
-def cell_text(cell: Cell) -> str:
-    """A cell for people; – where there is nothing.
-
-    >>> cell_text(Value(71.26, 0.31, 3)), cell_text(None)
-    ('71.3 ± 0.3', '–')
-    """
-    return percent(None) if cell is None else str(cell)
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells as people read them; – where there is nothing."""
+        return [[percent(None) if cell is None else str(cell) for cell in row.cells] for row in self.rows]
 
 
-def mean_of(part: str, average: str) -> Getter:
-    """A getter such as scores.old.with_background."""
-
-    def get(scores: Scores) -> float | None:
-        mean: Mean = getattr(scores, part)
-        value: float | None = getattr(mean, average)
-        return value
-
-    return get
-
-
-def averages_of(experiment: Experiment) -> list[str]:
-    """The averages that make sense: where channel 0 is no class, only the one without it."""
-    return list(AVERAGES) if experiment.has_background else ["without_background"]
+Measure = tuple[Column, Callable[[Series, int], Cell]]  # a column and the value of a series after a step
 
 
 def final_table(experiment: Experiment, joint: Value | None = None) -> Table:
@@ -141,98 +121,95 @@ def final_table(experiment: Experiment, joint: Value | None = None) -> Table:
     Where offline training is known (a series of the experiment, or `joint`, its mean of all classes), its share is
     shown; so are minutes and images per second, where records have them.
     """
-    averages = averages_of(experiment)
-    parts = ("old", "new", "all", "harmonic")
-    columns = [_mean_column(name, average) for average in averages for name in (*parts, "over steps")]
-    plain = {"average": AVERAGES["without_background"]}
-    columns.append(Column("forgotten", "old classes", lower=True, facts=plain))
-    columns += [Column(name) for name in ("all / offline", "minutes", "images/s")]
-    everything = mean_of("all", averages[0])
-    bound = next((one.value(-1, everything) for one in experiment.series if one.at_once), joint)
-    rows = []
-    for series in experiment.series:
-        cells: list[Cell] = []
-        for average in averages:
-            cells += [series.value(-1, mean_of(part, average)) for part in parts]
-            cells.append(None if series.at_once else series.average(average))
-        cells += [series.mean_forgetting(), _share(series, everything, bound), *_speed(series)]
-        rows.append(_row(series, (series.label,), cells))
+    bound = next((one.mean("all") for one in experiment.series if one.at_once), joint)
+    measures: list[Measure] = []
+    for average in experiment.averages:
+        measures += [_mean(part, average) for part in (*PARTS, "harmonic")]
+        measures.append((_column("over steps", average), _over_steps(average)))
+    old = [experiment.classes[channel] for channel in experiment.groups[0]]
+    measures += [
+        (
+            replace(_column("forgotten", "without_background"), group="old classes", lower=True),
+            lambda one, _: one.forgetting(*old),
+        ),
+        (Column("all / offline"), lambda one, _: _share(one, bound)),
+        (Column("minutes"), lambda one, _: _minutes(one)),
+        (Column("images/s"), lambda one, _: _speed(one)),
+    ]
     notes = [
         "Over steps: the mean of all, over the steps. Forgotten: points lost since the best earlier step, mean over "
         "the old classes without the background; negative: gained.",
         *(f"Trained differently: {line}." for line in recipe_lines(experiment.series)[1:]),
     ]
-    title = f"{experiment.title}: mIoU in % after the last step"
-    table = _table(experiment, "last step", title, ("method",), columns, rows, notes)
-    return table.only(lambda _: True)
+    return _table(experiment, "last step", "mIoU in % after the last step", measures, notes=notes).only()
 
 
-def _share(series: Series, everything: Getter, bound: Value | None) -> str | None:
-    own = series.value(-1, everything)
-    return None if own is None or bound is None or series.at_once else f"{own.mean / bound.mean:.3f}"
+def _column(name: str, average: str) -> Column:
+    words = average.replace("_", " ")
+    return Column(name, words, facts={"average": words})
 
 
-def _speed(series: Series) -> tuple[str | None, str | None]:
-    """Minutes of training of all steps, mean over seeds, and images per second, median over steps and seeds."""
-    seconds = [one.values.get("train_seconds") or [None] for one in series.results]
-    speeds = [speed for one in series.results for speed in one.values.get("images_per_second") or [] if speed]
-    known = not any(None in one for one in seconds)
-    minutes = f"{statistics.fmean(map(sum, seconds)) / 60:.1f}" if known else None
-    return minutes, f"{statistics.median(speeds):.0f}" if speeds else None
+def _mean(part: str, average: str) -> Measure:
+    return _column(part, average), lambda one, step: one.mean(part, step, average)
+
+
+def _over_steps(average: str) -> Callable[[Series, int], Cell]:
+    return lambda one, _: one.average(average)
+
+
+def _share(one: Series, bound: Value | None) -> Cell:
+    own = one.mean("all")
+    return None if own is None or bound is None or one.at_once else f"{own.mean / bound.mean:.3f}"
+
+
+def _minutes(one: Series) -> Cell:
+    """Of training, over all steps, mean over seeds."""
+    seconds = [run.values.get("train_seconds") or [None] for run in one.results]
+    known = not any(None in times for times in seconds)
+    return f"{statistics.fmean(map(sum, seconds)) / 60:.1f}" if known else None
+
+
+def _speed(one: Series) -> Cell:
+    """Images per second, median over steps and seeds."""
+    speeds = [speed for run in one.results for speed in run.values.get("images_per_second") or [] if speed]
+    return f"{statistics.median(speeds):.0f}" if speeds else None
 
 
 def step_table(experiment: Experiment) -> Table:
     """One row per method and step: the same means while the classes come in."""
-    places = [(part, average) for average in averages_of(experiment) for part in ("old", "new", "all")]
-    columns = [_mean_column(*place) for place in places]
-    rows = []
-    for series in experiment.series:
-        for step in range(series.steps):
-            cells = [series.value(step, mean_of(*place)) for place in places]
-            name = "all at once" if series.at_once else str(step)
-            row = _row(series, (series.label if step == 0 else "", name), cells, step)
-            last = step == series.steps - 1
-            rows.append(replace(row, rule=step == 0, family=row.family if last else None))
-    title = f"{experiment.title}: mIoU in %, step by step"
-    return _table(experiment, "steps", title, ("method", "step"), columns, rows).only(lambda _: True)
+    measures = [_mean(part, average) for average in experiment.averages for part in PARTS]
+    return _table(experiment, "steps", "mIoU in %, step by step", measures, by_step=True).only()
 
 
 def class_table(experiment: Experiment) -> Table:
     """One row per method: every class's IoU after the last step, under the step that added it."""
     columns = [Column(experiment.classes[0])] if experiment.has_background else []
     columns += _class_columns(experiment, experiment.groups)
-
-    def iou(series: Series, name: str) -> Value | None:
-        return series.value(-1, lambda scores: scores.iou.get(name))
-
-    rows = [
-        _row(one, (one.label,), [iou(one, column.name) for column in columns]) for one in experiment.series
-    ]
-    title = f"{experiment.title}: IoU in % by class after the last step"
-    return _table(experiment, "classes", title, ("method",), columns, rows)
+    what = "IoU in % by class after the last step"
+    return _table(experiment, "classes", what, _by_class(columns, Series.iou))
 
 
 def forgetting_table(experiment: Experiment) -> Table | None:
     """One row per method: points of its best earlier IoU that each class has lost; None with one step."""
     columns = _class_columns(experiment, experiment.groups[:-1], lower=True)
-    several = [series for series in experiment.series if not series.at_once]
-    rows = [_row(one, (one.label,), [one.forgetting(column.name) for column in columns]) for one in several]
-    if not any(isinstance(cell, Value) for row in rows for cell in row.cells):
-        return None
-    title = f"{experiment.title}: points lost since a class's best step"
-    return _table(experiment, "forgetting", title, ("method",), columns, rows)
+    measures = _by_class(columns, Series.forgetting)
+    several = [one for one in experiment.series if not one.at_once]
+    table = _table(experiment, "forgetting", "points lost since a class's best step", measures, several)
+    return table if any(isinstance(cell, Value) for row in table.rows for cell in row.cells) else None
+
+
+def _by_class(columns: Sequence[Column], get: Callable[[Series, str], Value | None]) -> list[Measure]:
+    def measure(name: str) -> Callable[[Series, int], Cell]:
+        return lambda one, _: get(one, name)
+
+    return [(column, measure(column.name)) for column in columns]
 
 
 def report_tables(experiment: Experiment, classes: bool = True) -> list[Table]:
     """All tables of one experiment."""
     tables: list[Table | None] = [final_table(experiment), step_table(experiment)]
-    if classes:
-        tables += [class_table(experiment), forgetting_table(experiment)]
+    tables += [class_table(experiment), forgetting_table(experiment)] if classes else []
     return [table for table in tables if table is not None]
-
-
-def _mean_column(name: str, average: str) -> Column:
-    return Column(name, AVERAGES[average], facts={"average": AVERAGES[average]})
 
 
 def _class_columns(
@@ -245,38 +222,41 @@ def _class_columns(
     ]
 
 
-def _row(series: Series, labels: tuple[str, ...], cells: Sequence[Cell], step: int | None = None) -> Row:
-    """A row; finished methods are ranked, the upper bound and unfinished runs are not."""
-    values = series.first.values
-    facts = {
-        "method": series.name or series.label,
-        "architecture": str(values.get("decoder") or ""),
-        "backbone": str(values.get("encoder") or ""),
-        "step": "" if series.at_once else str(series.steps - 1 if step is None else step),
-    }
-    family = "all" if series.first.finished and not series.at_once else None
-    return Row(labels, tuple(cells), family, series.at_once, facts)
-
-
 def _table(
     experiment: Experiment,
     name: str,
-    title: str,
-    heads: tuple[str, ...],
-    columns: Sequence[Column],
-    rows: Sequence[Row],
+    what: str,
+    measures: Sequence[Measure],
+    several: Sequence[Series] | None = None,
     notes: Sequence[str] = (),
+    by_step: bool = False,
 ) -> Table:
-    facts = {
-        "table": name,
-        "data": experiment.data,
-        "task": experiment.task,
-        "setup": experiment.setup,
-        "protocol": experiment.protocol,
-        "holdout": f"{experiment.holdout:g}",
-        "source": OURS,
-    }
-    return Table(title, heads, tuple(columns), tuple(rows), (*notes_of(experiment), *notes), facts)
+    """A row per series, or per series and step; finished methods are ranked, the upper bound is not."""
+    rows = []
+    for series in experiment.series if several is None else several:
+        for step in range(0 if by_step else series.steps - 1, series.steps):
+            ended = step == series.steps - 1 and series.first.finished and not series.at_once
+            facts = {
+                "method": series.name or series.label,
+                "architecture": series.first.decoder,
+                "backbone": series.first.encoder,
+                "step": "" if series.at_once else str(step),
+            }
+            labels: tuple[str, ...] = (series.label,)
+            if by_step:
+                labels = series.label if step == 0 else "", "all at once" if series.at_once else str(step)
+            rule = step == 0 if by_step else series.at_once
+            cells = tuple(get(series, step) for _, get in measures)
+            rows.append(Row(labels, cells, "all" if ended else None, rule, facts))
+    place = {key: getattr(experiment, key) for key in ("data", "task", "setup", "protocol")}
+    return Table(
+        f"{experiment.title}: {what}",
+        ("method", "step") if by_step else ("method",),
+        tuple(column for column, _ in measures),
+        tuple(rows),
+        (*notes_of(experiment), *notes),
+        {"table": name, **place, "holdout": f"{experiment.holdout:g}", "source": OURS},
+    )
 
 
 def notes_of(experiment: Experiment) -> list[str]:
@@ -305,24 +285,19 @@ def median_notes(several: Iterable[Series]) -> list[str]:
 
 def recipe_lines(several: Sequence[Series]) -> list[str]:
     """How most rows were trained, in one line; then, by their labels, how others differ from that."""
-    parts = [_recipe(series) for series in several]
+    parts = []
+    for series in several:
+        settings, own = series.first.settings, []
+        for key, text in RECIPE.items():
+            later = None if series.at_once else settings.get(LATER.get(key, ""))
+            if settings.get(key) is not None:
+                own.append(f"{text} {settings[key]}" + ("" if later is None else f", in later steps {later}"))
+        parts.append(own)
     usual = max(parts, key=parts.count, default=[])
-    lines = [" · ".join(usual)] if usual else []
     others: dict[str, list[str]] = {}
     for series, own in zip(several, parts, strict=True):
         different = [part for part in own if not any(f"{one},".startswith(f"{part},") for one in usual)]
         if different:
             others.setdefault(" · ".join(different), []).append(series.label)
+    lines = [" · ".join(usual)] if usual else []
     return lines + [f"{', '.join(labels)}: {text}" for text, labels in others.items()]
-
-
-def _recipe(series: Series) -> list[str]:
-    """The settings that matter most, each in words."""
-    settings = series.first.settings
-    parts = []
-    for key, text in RECIPE.items():
-        if settings.get(key) is not None:
-            later = None if series.at_once else settings.get(LATER.get(key, ""))
-            more = "" if later is None else f", in later steps {later}"
-            parts.append(f"{text} {settings[key]}{more}")
-    return parts

@@ -1,17 +1,4 @@
 """Which classes and images come when; label numbers to channels."""
 
-from tiss.scenarios.scenario import Scenario, Step, load_scenario
-from tiss.scenarios.split import PROTOCOLS, Protocol, Split, resolve_protocol
-from tiss.scenarios.task import parse_order, parse_task
-
-__all__ = [
-    "PROTOCOLS",
-    "Protocol",
-    "Scenario",
-    "Split",
-    "Step",
-    "load_scenario",
-    "parse_order",
-    "parse_task",
-    "resolve_protocol",
-]
+from tiss.scenarios.scenario import PROTOCOLS, Scenario, Split, Step, load_scenario, resolve_protocol
+from tiss.scenarios.task import PARTITIONED, id_hash, parse_order, parse_task, read_lists

@@ -1,11 +1,11 @@
 """Each step's list of images compared with the published one: count, SHA-256, and why they differ."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tiss.data.classes import read_table
 from tiss.errors import TissError
@@ -54,12 +54,7 @@ def published_tasks(name: str) -> list[tuple[str, str]]:
 
 
 def compare_task(
-    name: str,
-    classes: Sequence[str],
-    pixels: Pixels,
-    scenario: Scenario,
-    published: Path | None = None,
-    from_lists: bool = False,
+    pixels: Pixels, scenario: Scenario, published: Path | None = None, from_lists: bool = False
 ) -> list[Comparison]:
     """The training lists of a scenario beside the published figures.
 
@@ -67,70 +62,56 @@ def compare_task(
     (`train-<step>.txt`), with which a difference is explained id by id; `from_lists` says that the scenario
     was made from lists and not from the masks, which some published splits (ADE20K's) need.
     """
-    task, setup = scenario.task, scenario.setup
-    rows = (row for row in _rows(name, "splits") if (row["task"], row["setup"]) == (task, setup))
-    known = {int(row["step"]): row for row in rows}
+    task, setup, rows = scenario.task, scenario.setup, _rows(scenario.dataset.name, "splits")
+    known = {int(row["step"]): row for row in rows if (row["task"], row["setup"]) == (task, setup)}
     result = []
     for step, ids in enumerate(scenario.lists):
-        ours = Comparison(task, setup, step, len(ids), list_hash(ids))
-        if step in known:
-            row = known[step]
-            comparable = from_lists or row.get("made_from") != "lists"
-            ours = replace(
-                ours,
-                published_images=int(row["images"]),
-                published_sha256=row[HASH] or None,
-                comparable=comparable,
-            )
+        figures: dict[str, Any] = {}
+        if row := known.get(step):
+            figures = {"published_images": int(row["images"]), "published_sha256": row[HASH] or None}
+            figures["comparable"] = from_lists or row.get("made_from") != "lists"
+        ours = Comparison(task, setup, step, len(ids), list_hash(ids), **figures)
         if ours.same is False and from_lists:
             text = f"the lists given hold {len(ids)} images here: another task's, or another version of them"
             ours.explanation.append(text)
         elif ours.same is False:
-            ours.explanation.extend(
-                explain(ours, _read_published(published, step), pixels, scenario, classes)
-            )
+            ours.explanation.extend(explain(ours, _read_published(published, step), pixels, scenario))
         result.append(ours)
     return result
 
 
 def explain(
-    comparison: Comparison,
-    theirs: Sequence[str] | None,
-    pixels: Pixels,
-    scenario: Scenario,
-    classes: Sequence[str],
+    comparison: Comparison, theirs: Sequence[str] | None, pixels: Pixels, scenario: Scenario
 ) -> list[str]:
     """Which ids make the difference, and why, as far as what is published allows."""
-    ours, groups = scenario.lists[comparison.step], scenario.values
+    ours, groups, classes = scenario.lists[comparison.step], scenario.values, scenario.dataset.classes
+
+    def held(id: str, values: Iterable[int]) -> str:
+        shown = sorted(pixels[id].keys() & set(values))
+        return ", ".join(f"{classes[value - 1]} ({pixels[id][value]} pixels)" for value in shown)
+
     if theirs is None:
         theirs = _by_trial(comparison, ours, pixels)
     if theirs is None:
         return [
             "the ids cannot be named from a count and a hash: set lists to a folder with the published ids"
         ]
-    current = frozenset(groups[comparison.step])
-    later = frozenset(value for group in groups[comparison.step + 1 :] for value in group)
+    current = groups[comparison.step]
     lines = []
     for id in sorted(set(theirs) - set(ours)):
         if id not in pixels:
             why = "the training list lacks it"
-        elif current & pixels[id].keys():
-            held = ", ".join(_counted(pixels[id], later, classes))
-            why = f"its mask holds a class of a later step: {held}"
+        elif pixels[id].keys() & set(current):
+            why = f"its mask holds a class of a later step: {held(id, chain(*groups[comparison.step + 1 :]))}"
         else:
-            held = ", ".join(_counted(pixels[id], frozenset(range(1, len(classes) + 1)), classes))
-            why = f"its mask holds no class of this step, only {held or 'background'}"
+            others = held(id, range(1, len(classes) + 1))
+            why = f"its mask holds no class of this step, only {others or 'background'}"
         lines.append(f"{id} is missing: {why}")
     for id in sorted(set(ours) - set(theirs)):
-        held = ", ".join(_counted(pixels[id], current, classes))
-        lines.append(f"{id} is too many: its mask holds {held}")
+        lines.append(f"{id} is too many: its mask holds {held(id, current)}")
     if not lines:
         return ["the ids agree with the lists given, which differ from the published hash"]
     return lines[:_NAMED] + ([f"… and {len(lines) - _NAMED} more ids"] if len(lines) > _NAMED else [])
-
-
-def _counted(counts: Mapping[int, int], values: frozenset[int], classes: Sequence[str]) -> list[str]:
-    return [f"{classes[value - 1]} ({counts[value]} pixels)" for value in sorted(values & counts.keys())]
 
 
 def _by_trial(comparison: Comparison, ours: Sequence[str], pixels: Pixels) -> list[str] | None:
@@ -152,13 +133,10 @@ def find_lists(folder: Path, task: str, setup: str) -> Path | None:
 
 
 def _read_published(folder: Path | None, step: int) -> list[str] | None:
-    if folder is None:
+    if folder is None or not (path := folder / f"train-{step}.txt").exists():
         return None
-    path = folder / f"train-{step}.txt"
     try:
         return [Path(line.split()[0]).stem for line in path.read_text().splitlines() if line.strip()]
-    except FileNotFoundError:
-        return None
     except (OSError, UnicodeDecodeError) as error:
         raise TissError(f"{path} cannot be read ({error})", setting="lists") from None
 

@@ -1,19 +1,83 @@
-"""A scenario: a data set's classes and images, step by step."""
+"""A scenario: a data set's classes and images, step by step, and how label values become channels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from tiss.config import ProtocolConfig
-from tiss.data.base import DATASETS, Dataset
-from tiss.errors import TissError
-from tiss.scenarios.selection import PARTITIONED, SETUPS, held_out, partition, read_lists, select
-from tiss.scenarios.split import Protocol, Split, evaluation_table, resolve_protocol, training_table
-from tiss.scenarios.task import Groups, OrderLike, TaskLike, parse_task, task_name
+from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Sample, read_checked
+from tiss.errors import TissError, suggest
+from tiss.scenarios.task import (
+    PARTITIONED,
+    SETUPS,
+    Groups,
+    OrderLike,
+    TaskLike,
+    held_out,
+    parse_task,
+    partition,
+    read_lists,
+    select,
+    task_name,
+)
+
+PROTOCOLS = {
+    "mib": ProtocolConfig("mib", border="background", unseen="ignore", test_images="seen"),
+    # keeps ADE20K's "other" as class 0
+    "plop": ProtocolConfig(
+        "plop", border="ignore", unseen="background", test_images="seen", other="background"
+    ),
+    "paper": ProtocolConfig("paper", border="ignore", unseen="background", test_images="all"),
+}
+BECOMES = {"background": BACKGROUND, "ignore": IGNORE}
+
+
+def resolve_protocol(config: ProtocolConfig | str) -> ProtocolConfig:
+    """The named variant with the parts that `config` overrides; `other` None leaves label 0 to the data set.
+
+    >>> resolve_protocol(ProtocolConfig("mib", unseen="background")).unseen
+    'background'
+    """
+    parts: dict[str, Any] = {"name": config} if isinstance(config, str) else vars(config)
+    if parts["name"] not in PROTOCOLS:
+        raise TissError(suggest(parts["name"], PROTOCOLS, "protocol"))
+    return replace(
+        PROTOCOLS[parts["name"]], **{name: part for name, part in parts.items() if part is not None}
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images of one step, for training or for the test.
+
+    `table` is uint8[256]: label value in the file → channel.
+    """
+
+    dataset: Dataset
+    split: str  # the data set's own split: "train" or "test"
+    ids: tuple[str, ...]
+    table: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, index: int) -> Sample:
+        """Sample `index` with its label in channels."""
+        sample = read_checked(self.dataset, self.split, self.ids[index])
+        return Sample(sample.image, self.channels(sample.label), sample.id)
+
+    def channels(self, label: Tensor) -> Tensor:
+        """Label values (uint8, any shape) as channels."""
+        return torch.from_numpy(self.table)[label.long()]
 
 
 @dataclass(frozen=True)
@@ -61,7 +125,7 @@ class Scenario:
     dataset: Dataset
     task: str
     setup: str
-    protocol: Protocol
+    protocol: ProtocolConfig
     classes: tuple[str, ...]
     groups: Groups
     values: Groups  # the data set's label values, group by group, in the order of the channels
@@ -80,56 +144,58 @@ class Scenario:
     def __iter__(self) -> Iterator[Step]:
         return iter(self._steps)
 
-    @property
-    def has_background(self) -> bool:
-        """Whether channel 0 is a real class and may enter a mean."""
-        return self.dataset.has_background
-
     def joint(self) -> Scenario:
         """The same images with every class in one step: the upper bound `offline`."""
         return replace(self, joined=True)
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        return tuple(self._make_step(index) for index in range(len(self)))
-
-    def _make_step(self, index: int) -> Step:
         # channels follow the order in which the task adds the label values
-        channel_of = {value: place + 1 for place, value in enumerate(chain(*self.values))}
+        channel_of = {value: channel for channel, value in enumerate(chain(*self.values), 1)}
         groups, lists = self.values, self.lists
         if self.joined:
             groups, lists = (tuple(channel_of),), (tuple(sorted(set().union(*self.lists))),)
-        old = sum(len(group) for group in groups[:index]) + 1
-        new = len(groups[index])
-        return Step(
-            index=index,
-            old=old,
-            new=new,
-            old_classes=self.classes[1:old],
-            new_classes=self.classes[old : old + new],
-            future_classes=self.classes[old + new :],
-            train=Split(
-                self.dataset,
-                "train",
-                lists[index],
-                training_table({value: channel_of[value] for value in groups[index]}, self.protocol),
-            ),
-            test=self._make_test({value: c for value, c in channel_of.items() if c < old + new}),
-            steps=len(self),
-            setup=self.setup,
-        )
+        steps: list[Step] = []
+        for group, ids in zip(groups, lists, strict=True):
+            old = steps[-1].seen if steps else 1
+            seen = old + len(group)
+            step = Step(
+                index=len(steps),
+                old=old,
+                new=len(group),
+                old_classes=self.classes[1:old],
+                new_classes=self.classes[old:seen],
+                future_classes=self.classes[seen:],
+                train=self._training({value: channel_of[value] for value in group}, ids),
+                test=self._test({value: c for value, c in channel_of.items() if c < seen}),
+                steps=len(self),
+                setup=self.setup,
+            )
+            steps.append(step)
+        return tuple(steps)
 
-    def _make_test(self, seen: dict[int, int]) -> Split:
+    def _training(self, current: dict[int, int], ids: tuple[str, ...]) -> Split:
+        """Current classes (label value → channel) keep their channel; all others, old and future, become 0."""
+        table = np.full(256, BACKGROUND, np.uint8)
+        table[list(current)] = list(current.values())
+        table[IGNORE] = BECOMES[str(self.protocol.border)]
+        return Split(self.dataset, "train", ids, table)
+
+    def _test(self, seen: dict[int, int]) -> Split:
+        """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
         split = "train" if self.held else "test"
         ids = sorted(self.held) if self.held else self.dataset.ids("test")
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
-        unseen = frozenset(range(1, len(self.dataset.classes) + 1)) - seen.keys()
-        table = evaluation_table(seen, unseen, self.protocol, self.dataset.background_in_test)
+        other = self.protocol.other
+        table = np.full(256, IGNORE, np.uint8)
+        table[BACKGROUND] = self.dataset.background_in_test if other is None else BECOMES[other]
+        table[1 : len(self.dataset.classes) + 1] = BECOMES[str(self.protocol.unseen)]
+        table[list(seen)] = list(seen.values())
         return Split(self.dataset, split, tuple(ids), table)
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         """The steps as a table: classes, training and test images."""
         title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}"
         if self.joined:
@@ -140,15 +206,12 @@ class Scenario:
         for step in self:
             names = ", ".join(step.new_classes[:4]) + (", …" if step.new > 4 else "")
             rows.append((str(step.index), f"{step.new}: {names}", str(len(step.train)), str(len(step.test))))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = [
-            f"{step:>{widths[0]}}  {names:<{widths[1]}}  {train:>{widths[2]}}  {test:>{widths[3]}}"
-            for step, names, train, test in rows
+        sides = [
+            f"{side}{max(map(len, column))}"
+            for side, column in zip("><>>", zip(*rows, strict=True), strict=True)
         ]
+        lines = ["  ".join(map(format, row, sides)) for row in rows]
         return "\n".join([title, *lines])
-
-    def __str__(self) -> str:
-        return self.describe()
 
 
 def load_scenario(
@@ -157,7 +220,7 @@ def load_scenario(
     root: str | Path | None = None,
     task: TaskLike | None = None,
     setup: str = "overlapped",
-    protocol: str | ProtocolConfig | Protocol = "paper",
+    protocol: str | ProtocolConfig = "paper",
     order: OrderLike | None = None,
     lists: str | Path | None = None,
     holdout: float = 0.0,
@@ -186,16 +249,21 @@ def load_scenario(
         dataset.skips_broken = True
     task = task or getattr(dataset, "default_task", None)
     if not task:
-        message = (
-            f"is needed: {dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
-        )
-        raise TissError(message, setting="task")
+        message = f"{dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
+        raise TissError(f"is needed: {message}", setting="task")
     values = parse_task(task, dataset.classes, order)
     count = sum(map(len, values))
     if count > 253:
         raise TissError(f"has {count} classes, but labels have one byte: at most 253 fit", setting="task")
     held = held_out(dataset.ids("train"), holdout)
-    chosen = _training_lists(dataset, values, setup, lists)
+    if setup not in SETUPS:
+        raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
+    if lists is not None:
+        chosen = read_lists(Path(lists), len(values), dataset.ids("train"))
+    else:
+        present = dataset.classes_present("train")
+        parted = setup == "disjoint" and dataset.name in PARTITIONED
+        chosen = partition(present, values) if parted else select(present, values, setup)
     kept = tuple(tuple(id for id in ids if id not in held) for ids in chosen)
     names = ("background", *(dataset.classes[value - 1] for group in values for value in group))
     channels = iter(range(1, count + 1))
@@ -214,16 +282,3 @@ def load_scenario(
         lists=kept,
         held=held,
     )
-
-
-def _training_lists(
-    dataset: Dataset, values: Groups, setup: str, lists: str | Path | None
-) -> Sequence[Sequence[str]]:
-    if setup not in SETUPS:
-        raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
-    if lists is not None:
-        return read_lists(Path(lists), len(values), dataset.ids("train"))
-    present = dataset.classes_present("train")
-    if setup == "disjoint" and dataset.name in PARTITIONED:
-        return partition(present, values)
-    return select(present, values, setup)

@@ -1,19 +1,30 @@
-"""Which classes come when: tasks `a-b`, explicit groups, and the order of the classes.
+"""Which classes and images come when: tasks `a-b`, explicit groups, the order of the classes, the setups.
 
-Classes are given by name or by label value (1..K). Everything here returns label values.
+Classes are given by name or by label value (1..K). Everything here returns label values. The images of a step follow
+from the setup or from published lists; some may be kept out of every step.
 """
 
-from __future__ import annotations
-
+import hashlib
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
 
 from tiss.errors import TissError, suggest
+from tiss.files import read_text
 from tiss.randomness import stream
 
 Groups = tuple[tuple[int, ...], ...]
 TaskLike = str | Sequence[Sequence[str | int]]
 OrderLike = str | Sequence[str | int]
+Present = Mapping[str, frozenset[int]]  # id → label values in its mask
+
+SETUPS = ("overlapped", "disjoint")
+PARTITIONED = ("ade20k",)  # nearly every image holds a future class there: disjoint means a partition instead
+LEAST = 50  # images that a class gets in its own step, where the data has them
 
 
 def parse_task(task: TaskLike, classes: Sequence[str], order: OrderLike | None = None) -> Groups:
@@ -27,15 +38,30 @@ def parse_task(task: TaskLike, classes: Sequence[str], order: OrderLike | None =
     >>> parse_task("person/cat,dog", ["cat", "dog", "person"])
     ((3,), (1, 2))
     """
-    values = parse_order(order, classes)
+    values, count = parse_order(order, classes), len(classes)
     if isinstance(task, str):
         sizes = re.fullmatch(r"\s*(\d+)-(\d+)\s*", task)
         if sizes and task.strip() not in classes:
-            return _by_size(int(sizes[1]), int(sizes[2]), values)
+            first, later = int(sizes[1]), int(sizes[2])
+            if first < 1 or later < 1 or first > count or (count - first) % later:
+                message = f"{first}-{later} does not fit {count} classes: {_fitting(first, later, count)}"
+                raise TissError(message, setting="task")
+            starts = range(first, count, later)
+            return (values[:first], *(values[start : start + later] for start in starts))
         task = [[name.strip() for name in group.split(",")] for group in task.split("/")]
     if order is not None:
         raise TissError("works with a task a-b only: groups are in their own order already", setting="order")
-    return _explicit(task, classes)
+    groups = tuple(tuple(class_value(name, classes, "task") for name in group) for group in task)
+    if not groups or not all(groups):
+        raise TissError("has a group without classes: write groups as 'cat,dog/person'", setting="task")
+    owner: dict[int, int] = {}
+    for index, group in enumerate(groups):
+        for value in group:
+            if (other := owner.setdefault(value, index)) != index or group.count(value) > 1:
+                where = f"group {index}, twice" if other == index else f"groups {other} and {index}"
+                message = f"has overlapping groups: {classes[value - 1]!r} is in {where}"
+                raise TissError(message, setting="task")
+    return groups
 
 
 def parse_order(order: OrderLike | None, classes: Sequence[str]) -> tuple[int, ...]:
@@ -51,15 +77,19 @@ def parse_order(order: OrderLike | None, classes: Sequence[str]) -> tuple[int, .
         return tuple(range(1, count + 1))
     if isinstance(order, str):
         if order.startswith("random:"):
-            return _random_order(order, count)
+            seed = order.removeprefix("random:")
+            if not seed.isdigit():
+                raise TissError(f"{order}: the seed must be a whole number, as in random:0", setting="order")
+            return tuple(int(value) + 1 for value in stream(int(seed), "class order").permutation(count))
         order = [name.strip() for name in order.split(",")]
     values = tuple(class_value(name, classes, "order") for name in order)
     for value in values:
         if values.count(value) > 1:
             raise TissError(f"names {classes[value - 1]!r} twice", setting="order")
     if len(values) < count:
-        missing = [classes[value - 1] for value in range(1, count + 1) if value not in values]
-        raise TissError(f"leaves out {_listed(missing)}: it must name all {count} classes", setting="order")
+        missing = [name for value, name in enumerate(classes, 1) if value not in values]
+        listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        raise TissError(f"leaves out {listed}: it must name all {count} classes", setting="order")
     return values
 
 
@@ -87,23 +117,6 @@ def task_name(groups: Groups, classes: Sequence[str]) -> str:
     return "/".join(",".join(classes[value - 1] for value in group) for group in groups)
 
 
-def _random_order(order: str, count: int) -> tuple[int, ...]:
-    seed = order.removeprefix("random:")
-    if not seed.isdigit():
-        raise TissError(f"{order}: the seed must be a whole number, as in random:0", setting="order")
-    return tuple(int(value) + 1 for value in stream(int(seed), "class order").permutation(count))
-
-
-def _by_size(first: int, later: int, values: tuple[int, ...]) -> Groups:
-    count = len(values)
-    rest = count - first
-    if first < 1 or later < 1 or rest < 0 or rest % later:
-        message = f"{first}-{later} does not fit {count} classes: {_fitting(first, later, count)}"
-        raise TissError(message, setting="task")
-    starts = range(first, count, later)
-    return (values[:first], *(values[start : start + later] for start in starts))
-
-
 def _fitting(first: int, later: int, count: int) -> str:
     """The nearest tasks that use all classes, first those with the same beginning."""
     rest = count - first
@@ -114,22 +127,121 @@ def _fitting(first: int, later: int, count: int) -> str:
     return "tasks that do: " + ", ".join(fitting)
 
 
-def _explicit(task: Sequence[Sequence[str | int]], classes: Sequence[str]) -> Groups:
-    groups = tuple(tuple(class_value(name, classes, "task") for name in group) for group in task)
-    if not groups or not all(groups):
-        raise TissError("has a group without classes: write groups as 'cat,dog/person'", setting="task")
-    owner: dict[int, int] = {}
+def select(present: Present, groups: Groups, setup: str) -> list[list[str]]:
+    """The sorted ids of each step's training images.
+
+    Overlapped: images with at least one pixel of a current class. Disjoint: those with no class of a later
+    step as well, so that no image is in two steps.
+
+    >>> select({"a": frozenset({1}), "b": frozenset({1, 2})}, ((1,), (2,)), "disjoint")
+    [['a'], ['b']]
+    """
+    lists = []
     for index, group in enumerate(groups):
-        for value in group:
-            if value in owner:
-                twice = owner[value] == index
-                where = f"group {index}, twice" if twice else f"groups {owner[value]} and {index}"
-                raise TissError(
-                    f"has overlapping groups: {classes[value - 1]!r} is in {where}", setting="task"
-                )
-            owner[value] = index
-    return groups
+        forbidden = set(chain(*groups[index + 1 :])) if setup == "disjoint" else set()
+        allowed = (id for id in sorted(present) if not present[id] & forbidden)
+        lists.append([id for id in allowed if not present[id].isdisjoint(group)])
+    return lists
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def partition(present: Present, groups: Groups, least: int = LEAST) -> list[list[str]]:
+    """Each image in exactly one step, one of whose classes it holds; images without any class in none.
+
+    First every class, the rarest first, claims images that hold it until its step has `least` of them. Each
+    image left goes to one of the steps whose classes it holds, drawn by its hash with the steps' numbers of
+    classes as weights: so a step's share of the images follows its share of the classes, as in the published
+    partition, whose own seed was lost.
+    """
+    owner = {value: index for index, group in enumerate(groups) for value in group}
+    ids = sorted(present, key=lambda id: (id_hash(id), id))
+    holding = {value: [id for id in ids if value in present[id]] for value in owner}
+    step_of: dict[str, int] = {}
+    for value in sorted(owner, key=lambda value: (len(holding[value]), value)):
+        claimed = sum(step_of.get(id) == owner[value] for id in holding[value])
+        free = [id for id in holding[value] if id not in step_of]
+        step_of.update(dict.fromkeys(free[: max(0, least - claimed)], owner[value]))
+    for id in ids:
+        steps = sorted({owner[value] for value in present[id] if value in owner})
+        if id not in step_of and steps:
+            tickets = [step for step in steps for _ in groups[step]]
+            step_of[id] = tickets[id_hash(f"{id} step") % len(tickets)]
+    return [sorted(id for id, step in step_of.items() if step == index) for index in range(len(groups))]
+
+
+def held_out(ids: Sequence[str], share: float) -> frozenset[str]:
+    """`share` of all ids: those with the smallest hashes, the same in any order and on any machine."""
+    if not 0 <= share < 1:
+        raise TissError(
+            f"{share:g}: give a share from 0 (none) to less than 1, such as 0.2", setting="holdout"
+        )
+    if share == 0:
+        return frozenset()
+    count = max(1, round(share * len(ids)))
+    if count >= len(ids):
+        message = f"{share:g} would take all {len(ids)} training images: give a smaller share"
+        raise TissError(message, setting="holdout")
+    return frozenset(sorted(ids, key=lambda id: (id_hash(id), id))[:count])
+
+
+def id_hash(id: str) -> int:
+    """64 bits of an id, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest(), "little")
+
+
+def read_lists(folder: Path, steps: int, ids: Sequence[str]) -> list[list[str]]:
+    """The sorted ids of each step from `train-K.npy` or `train-K.txt` in `folder`.
+
+    A .npy file holds indices into the sorted `ids`, a .txt file one id or index per line. There must be exactly
+    one list for each step; indices out of range, unknown ids and repeats are errors that name the file.
+    """
+    if not folder.is_dir():
+        raise TissError(f"{folder}: no such folder", setting="lists")
+    lists = []
+    for step in range(steps + 1):
+        paths = (folder / f"train-{step}.{ending}" for ending in ("npy", "txt"))
+        path = next((path for path in paths if path.is_file()), None)
+        if step < steps and path is None:
+            message = f"{folder}: no train-{step}.npy or train-{step}.txt; the task has {steps} steps"
+            raise TissError(message, setting="lists")
+        if step == steps and path is not None:
+            message = f"{path}: the task has {steps} steps (0 to {steps - 1}); is it another task's folder?"
+            raise TissError(message)
+        if path is not None:
+            lists.append(_read_list(path, sorted(ids)))
+    return lists
+
+
+def _read_list(path: Path, ids: Sequence[str]) -> list[str]:
+    known, found = set(ids), (_read_array if path.suffix == ".npy" else _read_words)(path, ids)
+    chosen = []
+    for place in found:
+        if isinstance(place, str) and place not in known:
+            raise TissError(f"{path}: {place} is no training id of this data set")
+        if isinstance(place, int) and not 0 <= place < len(ids):
+            span = f"{len(ids)} training images (0 to {len(ids) - 1})"
+            raise TissError(f"{path}: index {place}, but the data set has {span}")
+        chosen.append(ids[place] if isinstance(place, int) else place)
+    if len(set(chosen)) < len(chosen):
+        twice, _ = Counter(chosen).most_common(1)[0]
+        raise TissError(f"{path}: {twice} is in the list twice")
+    if not chosen:
+        raise TissError(f"{path}: the list is empty")
+    return sorted(chosen)
+
+
+def _read_array(path: Path, ids: Sequence[str]) -> Sequence[str | int]:
+    try:
+        # Mapped, so that a header that promises more than the file holds is refused and not allocated.
+        array = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # its header is a literal of Python's, and fails in as many ways
+        raise TissError(f"{path}: not a readable .npy file ({error})") from None
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TissError(f"{path}: expected one row of whole numbers, indices into the sorted training ids")
+    return [int(index) for index in array]
+
+
+def _read_words(path: Path, ids: Sequence[str]) -> Sequence[str | int]:
+    words = read_text(path).split()
+    if words and words[0] not in ids and all(word.isdecimal() and len(word) < 10 for word in words):
+        return [int(word) for word in words]
+    return words

@@ -1,15 +1,13 @@
 """Two models on the same images: what was gained, what was lost, what changed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
@@ -18,8 +16,11 @@ from tiss.engine.predictor import Predictor
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.evaluation.scores import class_iou, mean, percent
+from tiss.files import atomic_folder, write_bytes, write_json, write_text
+from tiss.report.render import embed, format_table, write_page
+from tiss.scenarios import Split
 from tiss.user.folder_step import LabelledFolder
-from tiss.user.predict import find_items
+from tiss.user.predict import find_images, side_by_side, to_png
 
 WORST = 4  # images that a report shows
 LEAST = 0.05  # percent of an image that must have changed for it to be shown
@@ -35,6 +36,16 @@ class ImageSet:
     read: Callable[[int], tuple[Tensor, Tensor | None]]
     space: tuple[str, ...]  # class names by channel, the background first
     labelled: frozenset[str] = frozenset()  # classes of which every pixel is labelled
+
+    @classmethod
+    def of(cls, split: Split, space: Sequence[str], labelled: frozenset[str] = frozenset()) -> "ImageSet":
+        """A split whose channels are those of `space`."""
+
+        def read(index: int) -> tuple[Tensor, Tensor | None]:
+            sample = split.read(index)
+            return sample.image, sample.label
+
+        return cls(split.ids, read, tuple(space), labelled)
 
 
 @dataclass(frozen=True)
@@ -57,11 +68,9 @@ class ClassChange:
     @property
     def area_change(self) -> float | None:
         """In percent of the area before."""
-        return (
-            None
-            if not self.area_before or self.area_after is None
-            else (100 * (self.area_after / self.area_before - 1))
-        )
+        if not self.area_before or self.area_after is None:
+            return None
+        return 100 * (self.area_after / self.area_before - 1)
 
     @property
     def shrinks(self) -> bool:
@@ -95,9 +104,10 @@ class Comparison:
         same = "" if self.same is None else f"; {percent(self.same)} % of the pixels as before"
         return f"on {self.images} images{more}{same}"
 
-    @property
-    def verb(self) -> str:
-        return "lost" if self.judged else "changed"
+    def captions(self) -> dict[str, str]:
+        """What to say of each of the worst images."""
+        verb = "lost" if self.judged else "changed"
+        return {name: f"{name}: {value:.1f} % of its pixels {verb}" for name, value in self.worst}
 
     def to_json(self) -> dict[str, Any]:
         rows = [asdict(one) | {"change": one.change, "area_change": one.area_change} for one in self.classes]
@@ -118,7 +128,7 @@ class Counter:
 
     def __init__(self, images: ImageSet, old: Sequence[str], new: Sequence[str]) -> None:
         self.images, self.old, self.new, self.space = images, old, new, images.space
-        self.tables = tuple(channel_table(classes, self.space) for classes in (old, new))
+        self.tables = tuple(channel_table(classes, self.space) for classes in (old or new, new))
         self.only_new = [c for c, name in enumerate(self.space) if c and name not in old]
         labelled = [c for c, name in enumerate(self.space) if name in images.labelled]
         self.judged = [c for c in labelled if c not in self.only_new]
@@ -130,18 +140,26 @@ class Counter:
     def has_labels(self) -> bool:
         return bool(self.before.any())
 
-    def add(self, old: np.ndarray, new: np.ndarray, truth: np.ndarray | None) -> float:
+    def _count(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """How often each pair of channels occurs."""
+        pairs = np.ravel_multi_index((rows, columns), self.all.shape)
+        return np.bincount(pairs.ravel(), minlength=self.all.size).reshape(self.all.shape)
+
+    def add(
+        self, old: np.ndarray, new: np.ndarray, truth: np.ndarray | None, only_area: bool = False
+    ) -> float:
         """Counts one image; returns the percentage of it that was lost (or, without labels, changed)."""
         old, new = self.tables[0][old], self.tables[1][new]
-        count = partial(joint_counts, size=len(self.space))
-        self.all += count(old, new)
+        self.all += self._count(old, new)
+        if only_area:
+            return 0.0
         kept = np.ones(old.shape, bool)
         if truth is not None:
             counted = truth != IGNORE
-            self.before += count(truth[counted], old[counted])
-            self.after += count(truth[counted], new[counted])
+            self.before += self._count(truth[counted], old[counted])
+            self.after += self._count(truth[counted], new[counted])
             kept = ~np.isin(truth, self.only_new)
-        self.both += count(old[kept], new[kept])
+        self.both += self._count(old[kept], new[kept])
         if truth is None or not self.judged:
             return 100 * float(((old != new) & kept).mean())
         lost = (old == truth) & (new != truth) & np.isin(truth, self.judged)
@@ -149,20 +167,18 @@ class Counter:
             lost |= (old != new) & (truth == BACKGROUND)
         return 100 * float(lost.mean())
 
-    def add_areas(self, old: np.ndarray, new: np.ndarray) -> None:
-        """Counts an image for the areas only."""
-        self.all += joint_counts(self.tables[0][old], self.tables[1][new], len(self.space))
-
     def finish(self) -> tuple[list[ClassChange], float | None]:
         """The classes' changes, and the percentage of pixels that both models label the same."""
         before, after = (class_iou(torch.from_numpy(matrix)) for matrix in (self.before, self.after))
+        shared = np.diag(self.both)
+        either = self.both.sum(0) + self.both.sum(1) - shared
         old_area, new_area = self.all.sum(1), self.all.sum(0)
         old_area[BACKGROUND] -= self.all[BACKGROUND, self.only_new].sum()  # not lost, but found
         pixels = max(1, self.all.sum())
         rows = []
         for channel, name in enumerate(self.space):
-            in_both = channel == 0 or (name in self.old and name in self.new)
-            kind = "old" if in_both else "new" if name in self.new else "gone"
+            new = not self.old or (channel > 0 and name not in self.old)
+            kind = "new" if new else "old" if channel == 0 or name in self.new else "gone"
             known = self.has_labels and name in self.images.labelled
             rows.append(
                 ClassChange(
@@ -170,152 +186,153 @@ class Counter:
                     kind,
                     before[channel] if known and kind != "new" else None,
                     after[channel] if known and kind != "gone" else None,
-                    self._agreement(channel) if kind == "old" else None,
+                    100 * float(shared[channel] / either[channel])
+                    if kind == "old" and either[channel]
+                    else None,
                     100 * float(old_area[channel]) / pixels if kind != "new" else None,
                     100 * float(new_area[channel]) / pixels,
                 )
             )
         total = int(self.both.sum())
-        return rows, 100 * int(np.trace(self.both)) / total if total else None
-
-    def _agreement(self, channel: int) -> float | None:
-        shared = int(self.both[channel, channel])
-        either = int(self.both[channel].sum() + self.both[:, channel].sum()) - shared
-        return 100 * shared / either if either else None
+        return rows, 100 * int(np.trace(self.both)) / total if total and self.old else None
 
 
 def compare_models(
-    old: Predictor,
+    old: Predictor | None,
     new: Predictor,
     images: ImageSet,
     reporter: Reporter | None = None,
-    also: ImageSet | None = None,
+    also: Sequence[ImageSet] = (),
 ) -> Comparison:
-    """Both models on every image; `also` has more images, for the areas only. Unreadable images are listed."""
-    counter = Counter(images, old.classes, new.classes)
+    """Both models on every image; `also` are more images, for the areas only. A first model has no old one.
+
+    Unreadable images are listed.
+    """
+    counter = Counter(images, old.classes if old else (), new.classes)
     broken: list[str] = []
     scores: list[tuple[float, str]] = []
-    total = len(images.names) + (len(also.names) if also else 0)
+    total = sum(len(part.names) for part in (images, *also))
     with (reporter or Reporter()).bar("compare", total) as bar:
-        for part in filter(None, (images, also)):
-            for name, image, label in _read_all(part, broken, bar):
+        for part in (images, *also):
+            for index, name in enumerate(part.names):
+                bar.advance()
+                try:
+                    image, label = part.read(index)
+                except TissError as error:
+                    broken.append(str(error))
+                    continue
                 after = new.one(image).numpy()
-                before = after if old is new else old.one(image).numpy()  # a first model is its own old model
-                if part is also:
-                    counter.add_areas(before, after)
-                else:
-                    truth = label.numpy() if label is not None else None
-                    scores.append((counter.add(before, after, truth), name))
+                before = old.one(image).numpy() if old else after
+                truth = None if label is None else label.numpy()
+                score = counter.add(before, after, truth, only_area=part is not images)
+                scores += [(-score, name)] if part is images else []
     if not scores:
-        raise TissError(
-            f"no image could be read: {broken[0]}" if broken else "there is no image to compare on"
-        )
+        raise TissError(f"no image could be read: {broken[0]}" if broken else "no image to compare on")
     rows, same = counter.finish()
-    largest = sorted(scores, key=lambda one: (-one[0], one[1]))[:WORST]
-    worst = [(name, score) for score, name in largest if score >= LEAST]
+    worst = [(name, -score) for score, name in sorted(scores)[:WORST] if -score >= LEAST]
     judged = counter.has_labels and bool(counter.judged)
     return Comparison(rows, len(scores), same, worst, judged, broken, total - len(broken))
 
 
-def _read_all(images: ImageSet, broken: list[str], bar: Any) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    for index, name in enumerate(images.names):
-        try:
-            image, label = images.read(index)
-        except TissError as error:
-            broken.append(str(error))
-        else:
-            yield name, image, label
-        bar.advance()
+Table = tuple[str, Sequence[str], Sequence[tuple[str, ...]], dict[tuple[int, int], str]]
+Drawn = list[tuple[str, Image.Image]]  # captions and images
+
+
+def tables(result: Comparison) -> list[Table]:
+    """Title, headings, rows, and the mark of a cell by its row and column, for the text and for the page."""
+    old, new = result.old_classes, result.new_classes
+    scored = [one for one in old if one.before is not None or one.after is not None]
+    scores = [(_titled(one), percent(one.before), percent(one.after), signed(one.change)) for one in scored]
+    changes = {row: one.change for row, one in enumerate(scored) if one.change is not None}
+    areas = []
+    for one in old:
+        figures = percent(one.area_before), percent(one.area_after), signed(one.area_change)
+        areas.append((_titled(one), *figures, percent(one.agreement), "shrinks" if one.shrinks else ""))
+    red = {(row, column): "worse" for row, one in enumerate(old) if one.shrinks for column in (2, 3)}
+    marks = {(row, 3): "better" if change >= 0 else "worse" for row, change in changes.items()}
+    added = [(one.name, percent(one.after), _remark(one)) for one in new]
+    heads = ("class", "% of pixels before", "now", "change in %", "agreement in %", "")
+    found: list[Table] = [
+        ("New classes" if old else "Classes", ("class", "IoU", ""), added, {}),
+        ("Old classes by labels", ("class", "IoU before", "IoU now", "change"), scores, marks),
+        ("Area of the old classes", heads, areas, red),
+    ]
+    return [table for table in found if table[2]]
+
+
+def _titled(one: ClassChange) -> str:
+    return f"{one.name} (gone)" if one.kind == "gone" else one.name
 
 
 def describe(result: Comparison) -> list[str]:
     """The comparison as lines for a terminal."""
-    blocks = []
-    if result.new_classes:
-        head = "new classes" if result.old_classes else "classes"  # of a first model, with the background
-        rows = [f"  {one.name:<20} {percent(one.after):>5}{_remark(one)}" for one in result.new_classes]
-        blocks.append([f"{head:<24}IoU", *rows])
-    measured = [one for one in result.old_classes if one.before is not None or one.after is not None]
-    if measured:
-        rows = [
-            f"  {one.name:<20} {percent(one.before):>6} {percent(one.after):>6} {signed(one.change):>7}"
-            for one in measured
-        ]
-        blocks.append([f"{'old classes, by labels':<22} {'before':>6} {'after':>6} {'change':>7}", *rows])
-    if result.old_classes:
-        rows = [
-            f"  {one.name:<20} {percent(one.area_before):>6} {percent(one.area_after):>6} "
-            f"{signed(one.area_change):>7} {percent(one.agreement):>6}{'  shrinks' if one.shrinks else ''}"
-            for one in result.old_classes
-        ]
-        head = f"{'old classes, area in %':<22} {'before':>6} {'after':>6} {'change':>7} {'agree':>6}"
-        blocks.append([head, *rows])
-    last = [result.scope]
+    lines = []
+    for title, heads, rows, _ in tables(result):
+        lines += [*format_table((title, *heads[1:]), rows).splitlines(), ""]
+    lines.append(result.scope)
     if result.broken:
-        last.append(f"left out, {len(result.broken)}: {result.broken[0]}")
-    return "\n\n".join("\n".join(block) for block in (*blocks, last)).splitlines()
+        lines.append(f"left out, {len(result.broken)}: {result.broken[0]}")
+    return lines
 
 
 def _remark(one: ClassChange) -> str:
     """What an IoU means that needs a word."""
     if one.after is None:
-        return "  (in none of these images)"
-    return "  (hardly segmented: more images of it, more --epochs)" if one.after < WEAK else ""
+        return "in none of these images"
+    return "hardly segmented: more images of it, more epochs" if one.after < WEAK else ""
 
 
 def signed(value: float | None) -> str:
     return "–" if value is None else f"{value:+.1f}"
 
 
-def joint_space(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """The new model's classes, then those that only the old one has."""
-    return (*new, *(name for name in old[1:] if name not in new))
-
-
 def channel_table(classes: Sequence[str], space: Sequence[str]) -> np.ndarray:
-    """uint8[256]: a model's channel → channel of `space`, by name."""
-    table = np.full(256, BACKGROUND, np.uint8)
-    table[1 : len(classes)] = [space.index(name) for name in classes[1:]]
-    return table
-
-
-def joint_counts(rows: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:
-    """How often each pair of channels occurs, size × size."""
-    pairs = rows.astype(np.int64) * size + columns
-    return np.bincount(pairs.ravel(), minlength=size * size).reshape(size, size)
+    """A model's channel → channel of `space`, by name."""
+    return np.array([BACKGROUND, *(space.index(name) for name in classes[1:])], np.uint8)
 
 
 def open_images(data: str, old: Sequence[str], new: Sequence[str]) -> ImageSet:
     """The images of `data`: a labelled folder (its test images if it has any), or images alone."""
-    space = joint_space(old, new)
-    if (Path(data).expanduser() / "masks").is_dir():
-        return _labelled(LabelledFolder(data), space)
-    items = [item for item in find_items([data]) if not item.is_video]
-    if not items:
-        raise TissError(f"{data}: no images there (videos are not compared)", setting="data")
-    return ImageSet(
-        tuple(item.name for item in items), lambda index: (read_image(items[index].path), None), space
-    )
-
-
-def _labelled(dataset: LabelledFolder, space: tuple[str, ...]) -> ImageSet:
+    space = (*new, *(name for name in old[1:] if name not in new))
+    if not (Path(data).expanduser() / "masks").is_dir():
+        items = find_images([data])
+        names = tuple(item.name for item in items)
+        return ImageSet(names, lambda index: (read_image(items[index].path), None), space)
+    dataset = LabelledFolder(data)
     split = "test" if dataset.has_test() else "train"
     dataset.classes_present(split)  # a mask with an unknown number is an error here, not in the middle
-    ids = tuple(dataset.ids(split))
-    known = {value: space.index(name) for value, name in enumerate(dataset.classes, 1) if name in space}
-    if not known:
-        names = ", ".join(dataset.classes)
-        raise TissError(f"{dataset.root_path()}: neither model knows a class of its list ({names})")
-    table = torch.zeros(256, dtype=torch.uint8)
-    table[IGNORE] = IGNORE
-    for value, channel in known.items():
-        table[value] = channel
-    labelled = {space[channel] for channel in known.values()}
-    if dataset.has_background and labelled >= set(space[1:]):
-        labelled.add(space[0])
+    table, labelled = dataset.table(space)
+    if not labelled:
+        listed = ", ".join(dataset.classes)
+        raise TissError(f"{dataset.root_path()}: neither model knows a class of its list ({listed})")
+    return ImageSet.of(Split(dataset, split, tuple(dataset.ids(split)), table), space, labelled)
 
-    def read(index: int) -> tuple[Tensor, Tensor | None]:
-        sample = dataset.read(split, ids[index])
-        return sample.image, table[sample.label.long()]
 
-    return ImageSet(ids, read, space, frozenset(labelled))
+def write_report(folder: Path, title: str, fact: str, result: Comparison, drawn: Drawn) -> None:
+    """report.txt, report.json and report.html."""
+    write_text(folder / "report.txt", "\n".join([fact, "", *describe(result), ""]).lstrip())
+    write_json(folder / "report.json", result.to_json())
+    images = [(embed(image, caption), caption) for caption, image in drawn]
+    values = {"fact": fact, "result": result, "tables": tables(result), "images": images}
+    write_page(folder / "report.html", "compare.html", title=title, **values)
+
+
+def write_comparison(out: Path, title: str, result: Comparison, drawn: Drawn) -> None:
+    """The report in a folder of its own, with a PNG for each of the worst images."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(out) as folder:
+        for number, (_, image) in enumerate(drawn, 1):
+            write_bytes(folder / f"worst-{number}.png", to_png(image))
+        write_report(folder, title, "", result, drawn)
+
+
+def draw_worst(result: Comparison, images: ImageSet, old: Predictor, new: Predictor) -> Drawn:
+    """A caption and a row of panels (image, labels, both models) for each of the images that changed most."""
+    drawn = []
+    for name, caption in result.captions().items():
+        image, label = images.read(images.names.index(name))
+        masks = {} if label is None else {"labels": label.numpy() % IGNORE}  # ignored ones as background
+        for title, predictor in (("before", old), ("now", new)):
+            masks[title] = channel_table(predictor.classes, images.space)[predictor.one(image).numpy()]
+        drawn.append((caption, side_by_side(image.permute(1, 2, 0).numpy(), masks, images.space)))
+    return drawn

@@ -1,7 +1,5 @@
 """`export`: a model as one file that other programs run, checked against the model itself."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -10,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -23,13 +23,14 @@ from tiss.data.shapes import Shapes
 from tiss.engine.predictor import resize
 from tiss.errors import TissError
 from tiss.files import write_bytes
-from tiss.models.model import SegmentationModel, choose_labels
-from tiss.models.vit import VisionTransformer, resize_positions
-from tiss.user.predict import find_items
+from tiss.models import SegmentationModel, choose_labels
+from tiss.models.vit import VisionTransformer
+from tiss.user.predict import find_images
 
 Format = Literal["onnx", "torch"]
 Runner = Callable[[Tensor], tuple[Tensor, Tensor]]
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+OUTPUTS = ["labels", "logits"]
 CHECKED = 4  # images on which the export is checked
 TOLERANCE = 1e-3  # largest difference of a logit, in units of the largest logit (or of 1, if that is more)
 EQUAL = 0.999  # share of pixels whose class must be the same
@@ -51,7 +52,6 @@ class Exportable(nn.Module):
 class Exported:
     """What was written, and how close it is to the model."""
 
-    path: Path
     dynamic: str  # which sides of the input are free
     difference: float  # largest, of logits
     equal: float  # share of pixels with the same class
@@ -65,22 +65,27 @@ def export_model(
     images = check_images(data, size)
     module = Exportable(model.cpu().eval())
     program, dynamic = trace(module, size)
-    metadata = describe(model, size)
-    content = to_onnx(program, metadata) if form == "onnx" else to_torch(program, metadata)
-    runner = run_onnx(content) if form == "onnx" else run_torch(content)
-    sides = [_square(one, size) if dynamic == "batch" else one for one in images]
-    difference, equal = compare(module, runner, sides)
+    metadata = {
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "size": str(size),
+        "encoder": model.architecture.encoder,
+        "input": "images: uint8, N x 3 x H x W, RGB, 0 to 255; best with the shorter side resized to `size`",
+        "output": "labels: uint8, N x H x W, index into `classes`; logits: float32, N x C x h x w",
+        "tiss": __version__,
+    }
+    content, runner = (to_onnx if form == "onnx" else to_torch)(program, metadata)
+    if dynamic == "batch":
+        images = [F.interpolate(one.float(), (size, size), mode="bilinear").round().byte() for one in images]
+    done = Exported(dynamic, *compare(module, runner, images), len(images))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
-    return Exported(path, dynamic, difference, equal, len(sides))
+    return done
 
 
 def check_images(data: Sequence[str], size: int) -> list[Tensor]:
     """Some of the user's images at the model's size; without any, drawn ones in two shapes."""
     if data:
-        items = [item for item in find_items(data) if not item.is_video]
-        if not items:
-            raise TissError(f"{', '.join(data)}: no images there", setting="data")
+        items = find_images(data)
         chosen = items[:: max(1, len(items) // CHECKED)][:CHECKED]
         return [resize(read_image(item.path)[None], size) for item in chosen]
     images = torch.from_numpy(Shapes(size=size, train=CHECKED, test=1).arrays("train")[0].copy())
@@ -104,68 +109,42 @@ def trace(module: Exportable, size: int) -> tuple[Any, str]:
             with _quiet(), _any_size(module.model):
                 return torch.export.export(module, (images,), dynamic_shapes={"images": sides}), name
         except Exception as error:  # models fail in different ways; the next attempt asks for less
-            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            problem = _first_line(error)
     raise TissError(f"{module.model.architecture.encoder} cannot be exported: {problem}")
 
 
-def describe(model: SegmentationModel, size: int) -> dict[str, str]:
-    """The file's metadata."""
-    return {
-        "classes": json.dumps(model.classes, ensure_ascii=False),
-        "size": str(size),
-        "encoder": model.architecture.encoder,
-        "input": "images: uint8, N x 3 x H x W, RGB, 0 to 255; best with the shorter side resized to `size`",
-        "output": "labels: uint8, N x H x W, index into `classes`; logits: float32, N x C x h x w",
-        "tiss": __version__,
-    }
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def to_onnx(program: Any, metadata: dict[str, str]) -> bytes:
-    import_onnx()
+def to_onnx(program: Any, metadata: dict[str, str]) -> tuple[bytes, Runner]:
+    """The file, and how onnxruntime runs it."""
+    runtime = import_onnx()
     try:
         with _quiet():
-            made = torch.onnx.export(
-                program, dynamo=True, input_names=["images"], output_names=["labels", "logits"], verbose=False
-            )
+            names = {"input_names": ["images"], "output_names": OUTPUTS}
+            made: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TissError(
-            f"onnx: this model cannot be exported as ONNX ({reason}): use torch", setting="format"
-        ) from error
-    assert made is not None
+        reason = f"this model cannot be exported as ONNX ({_first_line(error)})"
+        raise TissError(f"onnx: {reason}: use torch", setting="format") from error
     made.model.metadata_props.update(metadata)
-    return bytes(made.model_proto.SerializeToString())
-
-
-def to_torch(program: Any, metadata: dict[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={f"{name}.txt": text for name, text in metadata.items()})
-    return buffer.getvalue()
-
-
-def run_onnx(content: bytes) -> Runner:
-    """The file as onnxruntime runs it."""
-    runtime = import_onnx()
+    content = bytes(made.model_proto.SerializeToString())
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def run(images: Tensor) -> tuple[Tensor, Tensor]:
-        labels, logits = session.run(["labels", "logits"], {"images": images.numpy()})
+        labels, logits = session.run(OUTPUTS, {"images": images.numpy()})
         return torch.from_numpy(labels), torch.from_numpy(logits)
 
-    return run
+    return content, run
 
 
-def run_torch(content: bytes) -> Runner:
-    """The file as torch reads it back."""
-    module = torch.export.load(io.BytesIO(content)).module()
-
-    def run(images: Tensor) -> tuple[Tensor, Tensor]:
-        labels, logits = module(images)
-        return labels, logits
-
-    return run
+def to_torch(program: Any, metadata: dict[str, str]) -> tuple[bytes, Runner]:
+    """The file, and the program that torch reads from it."""
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={f"{name}.txt": text for name, text in metadata.items()})
+    return buffer.getvalue(), torch.export.load(io.BytesIO(buffer.getvalue())).module()
 
 
 def compare(module: Exportable, runner: Runner, checked: Sequence[Tensor]) -> tuple[float, float]:
@@ -190,18 +169,9 @@ def compare(module: Exportable, runner: Runner, checked: Sequence[Tensor]) -> tu
 def import_onnx() -> Any:
     """onnxruntime, if all that the exporter needs is installed."""
     try:
-        import onnx  # noqa: F401
-        import onnxruntime
-        import onnxscript  # noqa: F401
+        return [import_module(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
     except ImportError as error:
-        raise TissError(
-            f"onnx needs three packages: pip install 'tiss[onnx]' ({error})", setting="format"
-        ) from error
-    return onnxruntime
-
-
-def _square(images: Tensor, size: int) -> Tensor:
-    return nn.functional.interpolate(images.float(), (size, size), mode="bilinear").round().to(torch.uint8)
+        raise TissError(f"onnx: pip install 'tiss[onnx]' ({error})", setting="format") from error
 
 
 @contextmanager
@@ -213,12 +183,12 @@ def _any_size(model: SegmentationModel) -> Iterator[None]:
         yield
         return
     # a list is never equal to a tuple: the shortcut is not taken, and no size is compared
-    grid_size: Any = list(encoder.grid)
-    encoder.positions = lambda grid: resize_positions(encoder.pos_embed, grid_size, grid)  # type: ignore[method-assign]
+    grid = encoder.grid
+    encoder.grid = list(grid)  # type: ignore[assignment]
     try:
         yield
     finally:
-        del encoder.positions
+        encoder.grid = grid
 
 
 @contextmanager
@@ -227,8 +197,7 @@ def _quiet() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), open(os.devnull, "w") as sink, redirect_stdout(sink):
             yield
     finally:
         logging.disable(level)

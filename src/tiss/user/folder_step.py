@@ -1,23 +1,15 @@
 """One step on a user's own data: a labelled folder, cut into images to train on and images held out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.classes import BACKGROUND_NAMES, CLASS_FILES, ClassList, find_file
-from tiss.data.folder import Folder
-from tiss.data.paired import PairedDataset
+from tiss.data.folder import Folder, PairedDataset
 from tiss.errors import TissError, suggest
-from tiss.scenarios.scenario import Step
-from tiss.scenarios.selection import id_hash
-from tiss.scenarios.split import Split
-
-Present = Mapping[str, frozenset[int]]
+from tiss.scenarios import Split, Step, id_hash
 
 
 class LabelledFolder(Folder):
@@ -30,23 +22,23 @@ class LabelledFolder(Folder):
         else:
             super().__init__(root)
 
+    def table(self, channels: Sequence[str]) -> tuple[np.ndarray, frozenset[str]]:
+        """uint8[256], label value → channel of the class, and the classes that the labels tell about.
 
-@dataclass(frozen=True)
-class FolderStep:
-    """One step on a labelled folder, and the classes that its masks tell about."""
-
-    step: Step
-    labelled: frozenset[str]  # classes of the step's model that the folder's class list has
-
-    @property
-    def held(self) -> Split:
-        """Images that are not trained on, with every known class in its channel."""
-        return self.step.test
+        Values of other classes are background. Label 0 is certainly none of `channels` only where all are labelled.
+        """
+        table = np.full(256, BACKGROUND, np.uint8)
+        table[IGNORE] = IGNORE
+        known = [name for name in channels if name in self.classes]
+        for name in known:
+            table[self.classes.index(name) + 1] = channels.index(name)
+        whole = self.has_background and set(known) >= set(channels[1:])
+        return table, frozenset([*known, channels[0]] if whole else known)
 
 
 def make_folder_step(
     dataset: LabelledFolder, old: Sequence[str], new: Sequence[str], groups: int, share: float = 0.2
-) -> FolderStep:
+) -> Step:
     """The step that adds `new` to a model with the classes `old` (background first) trained in `groups` steps.
 
     Images in a folder test, val, … are held out; without one, `share` of the images is, by the hash of their
@@ -54,50 +46,41 @@ def make_folder_step(
     """
     values = {name: dataset.classes.index(name) + 1 for name in new}
     present = dataset.classes_present("train")
+    shown = {name: sum(value in found for found in present.values()) for name, value in values.items()}
+    root = dataset.root_path()
     for name, value in values.items():
-        if not any(value in found for found in present.values()):
+        if not shown[name]:
             remedy = "name the others in classes" if old[1:] else "remove it from classes.txt"
-            raise TissError(
-                f"{dataset.root_path()}: no mask has a pixel of {name!r}, which is the value {value} "
-                f"(255 means: ignored); label it, or {remedy}",
-                setting="data.root",
-            )
+            fault = f"{root}: no mask has a pixel of {name!r}, the value {value} (255 means: ignored)"
+            raise TissError(f"{fault}; label it, or {remedy}", setting="data.root")
+    split = "test" if dataset.has_test() else "train"
     if dataset.has_test():
-        train, held, split = sorted(present), dataset.ids("test"), "test"
+        train, held = sorted(present), dataset.ids("test")
     else:
         train, held = hold_out(present, values.values(), share)
-        split = "train"
-        if not held:
-            name = next(
-                name for name, value in values.items() if sum(value in p for p in present.values()) < 2
-            )
-            raise TissError(
-                f"{dataset.root_path()}: only one image shows {name!r}: label at least two, one of them is held out",
-                setting="data.root",
-            )
-    channels = list(old) + list(new)
-    known = {
-        dataset.classes.index(name) + 1: channels.index(name) for name in channels if name in dataset.classes
-    }
-    current = {value: channels.index(name) for name, value in values.items()}
-    step = Step(
+    if not held:
+        name = min(shown, key=lambda name: shown[name])
+        raise TissError(
+            f"{root}: only one image shows {name!r}: label one more to hold out", setting="data.root"
+        )
+    known, _ = dataset.table([*old, *new])
+    current = np.where(known >= len(old), known, BACKGROUND).astype(np.uint8)
+    return Step(
         index=groups,
         old=len(old),
         new=len(new),
         old_classes=tuple(old[1:]),
         new_classes=tuple(new),
         future_classes=(),
-        train=Split(dataset, "train", tuple(train), _table(current)),
-        test=Split(dataset, split, tuple(held), _table(known)),
+        train=Split(dataset, "train", tuple(train), current),
+        test=Split(dataset, split, tuple(held), known),
         steps=groups + 1,
     )
-    labelled = {channels[channel] for channel in known.values()}
-    if dataset.has_background and labelled >= set(channels[1:]):
-        labelled.add(channels[0])  # label 0 is certainly no known class only where all of them are labelled
-    return FolderStep(step, frozenset(labelled))
 
 
-def hold_out(present: Present, values: Iterable[int], share: float) -> tuple[list[str], list[str]]:
+def hold_out(
+    present: Mapping[str, frozenset[int]], values: Iterable[int], share: float
+) -> tuple[list[str], list[str]]:
     """Sorted ids to train on and to hold out: `share` of the images of each class, by the hashes of their ids.
 
     Every class keeps an image to train on, and a class with two or more has one held out.
@@ -120,36 +103,22 @@ def hold_out(present: Present, values: Iterable[int], share: float) -> tuple[lis
     return sorted(set(ordered) - held), sorted(held)
 
 
-def _table(channels: Mapping[int, int]) -> np.ndarray:
-    """uint8[256]: label value → channel; values not named are background, 255 stays ignored."""
-    table = np.full(256, BACKGROUND, np.uint8)
-    table[IGNORE] = IGNORE
-    for value, channel in channels.items():
-        table[value] = channel
-    return table
-
-
 def choose_classes(
-    text: str | None, dataset: Sequence[str], known: Sequence[str], model: str
+    text: str | None, listed: Sequence[str], known: Sequence[str], model: str
 ) -> tuple[str, ...]:
     """The new classes' names as given, or all that the folder lists and the model does not know."""
-    names = [name for name in dataset if name not in known] if text is None else split_names(text)
-    if not names:
-        raise TissError(
-            f"{model} knows every class of the folder's list already: name a new one there", setting="classes"
-        )
+    names = [name for name in listed if name not in known] if text is None else split_names(text)
+    fault = "" if names else f"{model} knows every class of the folder's list already: name a new one there"
     for name in names:
         if name in known:
-            raise TissError(
+            fault = (
                 f"{model} has a class {name!r} already, and extend only adds classes: name a new one; to improve "
-                "an old class, use tiss train on all the labels there are",
-                setting="classes",
+                "an old class, use tiss train on all the labels there are"
             )
-        if name not in dataset:
-            raise TissError(
-                f"{suggest(name, dataset, 'class')} (the folder's class list has the names)",
-                setting="classes",
-            )
+        elif name not in listed:
+            fault = f"{suggest(name, listed, 'class')} (the folder's class list has the names)"
+    if fault:
+        raise TissError(fault, setting="classes")
     return tuple(names)
 
 
@@ -157,14 +126,11 @@ def split_names(text: str) -> list[str]:
     """'forklift, pallet' as names; empty, repeated and reserved ones are errors."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if not name:
-            raise TissError(
-                "has an empty name: separate names with commas, as in 'forklift,pallet'", setting="classes"
-            )
-        if name.lower() in BACKGROUND_NAMES:
-            raise TissError(
-                f"{name!r} is the background's name: every model has it already", setting="classes"
-            )
-        if names.count(name) > 1:
-            raise TissError(f"{name!r} is named twice", setting="classes")
+        for wrong, fault in (
+            (not name, "has an empty name: separate names with commas, as in 'forklift,pallet'"),
+            (name.lower() in BACKGROUND_NAMES, f"{name!r} is the background: every model has it already"),
+            (names.count(name) > 1, f"{name!r} is named twice"),
+        ):
+            if wrong:
+                raise TissError(fault, setting="classes")
     return names

@@ -1,33 +1,28 @@
-"""Where a model comes from: a model folder, a run, the hub; and its parents."""
-
-from __future__ import annotations
+"""Models of users: finding them in folders, in runs and on the hub, their parents, their card, and pushing them."""
 
 import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tiss.engine.device import choose_device
 from tiss.engine.predictor import Predictor
-from tiss.engine.run_folder import RunFolder
+from tiss.engine.results import read_results
+from tiss.engine.run_folder import STATE, RunFolder
 from tiss.errors import TissError
-from tiss.files import existing, read_json
-from tiss.models.folder import CONFIG, WEIGHTS, file_hash, find_folder, from_pretrained
-from tiss.models.model import SegmentationModel
+from tiss.files import existing, read_json, write_json, write_text
+from tiss.models import CARD, CONFIG, WEIGHTS, SegmentationModel, file_hash, find_folder, from_pretrained
 from tiss.models.pretrained import fetch, looks_like_hub_name
+from tiss.report.render import render
 
 SMALLEST, LARGEST = 16, 8192  # of the size, in pixels
 MOST_PARENTS = 200  # more are a cycle or a mistake
-SEGFORMER_FILES = [
-    CONFIG,
-    WEIGHTS,
-    "pytorch_model.bin",
-    "preprocessor_config.json",
-    "README.md",
-    "method.safetensors",
-]
+PICKLED, PREPROCESSOR = "pytorch_model.bin", "preprocessor_config.json"  # of models in transformers' format
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 @dataclass(frozen=True)
@@ -38,23 +33,18 @@ class Source:
     name: str
 
     @property
-    def config(self) -> dict[str, Any]:
-        config = read_json(self.folder / CONFIG)
-        if not isinstance(config, dict):
-            raise TissError(f"{self.folder / CONFIG}: not a model's configuration")
-        return config
-
-    @property
     def is_segformer(self) -> bool:
-        return self.config.get("model_type") == "segformer"
+        config = read_json(self.folder / CONFIG)
+        return isinstance(config, dict) and config.get("model_type") == "segformer"
 
     def load(self) -> SegmentationModel:
+        if self.is_segformer:
+            raise TissError(f"{self.name}: in transformers' format: `tiss extend` makes it a model of tiss")
         return from_pretrained(self.folder)
 
     def hash(self) -> str:
         """SHA-256 of the weights."""
-        pickled = self.folder / "pytorch_model.bin"
-        weights = self.folder / WEIGHTS
+        pickled, weights = self.folder / PICKLED, self.folder / WEIGHTS
         return file_hash(pickled if pickled.is_file() and not weights.is_file() else weights)
 
 
@@ -69,7 +59,7 @@ def find_source(name: str) -> Source:
             return Source(steps[-1], str(steps[-1]))
         raise TissError(f"{name}: no model in this folder: it has no {CONFIG}")
     if looks_like_hub_name(name):
-        return Source(fetch(name, SEGFORMER_FILES), name)
+        return Source(fetch(name, [CONFIG, WEIGHTS, CARD, STATE, PICKLED, PREPROCESSOR]), name)
     return Source(find_folder(name, allow_download=False), name)
 
 
@@ -77,12 +67,7 @@ def open_predictor(source: Source, size: int | None, native: bool, device: str) 
     """The model ready to predict, at `size` or at its own."""
     if size is not None and not SMALLEST <= size <= LARGEST:
         raise TissError(f"{size}: give a number of pixels from {SMALLEST} to {LARGEST}", setting="size")
-    chosen = torch.device(choose_device(device))
-    if source.is_segformer:
-        raise TissError(
-            f"{source.name}: a model in transformers' format: `tiss extend` makes a model of tiss from it"
-        )
-    return Predictor(source.load(), size, native, chosen)
+    return Predictor(source.load(), size, native, choose_device(device))
 
 
 def run_steps(folder: Path) -> list[Path]:
@@ -100,10 +85,9 @@ def line_of(folder: Path) -> list[Path]:
     step before it. The line ends where a parent is missing or has changed.
     """
     line = [folder]
-    while len(line) < MOST_PARENTS:
-        parent = parent_of(line[0])
-        if parent is None or any(_same(parent, known) for known in line):
-            return line
+    while len(line) < MOST_PARENTS and (parent := parent_of(line[0])) is not None:
+        if parent.resolve() in [known.resolve() for known in line]:
+            break
         line.insert(0, parent)
     return line
 
@@ -129,16 +113,10 @@ def parent_of(folder: Path) -> Path | None:
 
 def describe_parent(source: Source, out: Path) -> dict[str, str]:
     """What an extended model records of its parent: its path relative to `out`, and its weights' hash."""
-    if (
-        not Path(source.name).expanduser().exists()
-    ):  # from the hub: its path in the cache means nothing elsewhere
+    if not Path(source.name).expanduser().exists():  # of the hub: its cached path means nothing elsewhere
         return {"name": source.name, "sha256": source.hash()}
-    path = os.path.relpath(source.folder.resolve(), out.resolve())
-    return {"name": source.folder.resolve().name, "path": path, "sha256": source.hash()}
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+    folder = source.folder.resolve()
+    return {"name": folder.name, "path": os.path.relpath(folder, out.resolve()), "sha256": source.hash()}
 
 
 def check_out(out: str) -> Path:
@@ -150,3 +128,50 @@ def check_out(out: str) -> Path:
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise TissError(f"{out}: {above} is not writable: choose another place", setting="out")
     return place
+
+
+def write_card(
+    folder: Path,
+    model: SegmentationModel,
+    record: Mapping[str, Any],
+    name: str = "this-folder",
+    results: Any = None,
+) -> None:
+    """README.md: scenario, steps with their scores, data, limits; `results` are those of a run, if it is one's."""
+    history = [entry for entry in record.get("history") or [] if isinstance(entry, Mapping)]
+    steps = {entry.get("step"): entry for entry in history}
+    # a first model has no old classes, and where old classes have no labels only the two models can be compared
+    optional = ("old_change", "pixels_as_before")
+    shown = [key for key in optional if any(entry.get(key) is not None for entry in history)]
+    values = {"name": name, "record": record, "history": history, "steps": steps, "shown": shown}
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    write_text(folder / CARD, render("card.md", model=model, millions=millions, results=results, **values))
+
+
+def push_model(source: Source, name: str, private: bool = False, message: str = "Add model") -> str:
+    """Uploads the model as `name` (owner/name) with its card; no path of this machine is in it. Returns its address."""
+    if not HUB_NAME.fullmatch(name):
+        raise TissError(f"{name}: a hub name is owner/name, of letters, digits, '-', '_' and '.'")
+    model = source.load()  # which checks the weights
+    config = read_json(source.folder / CONFIG)
+    parent = config.get("record", {}).get("parent")
+    if isinstance(parent, dict):
+        parent.pop("path", None)
+    step = source.folder.resolve()
+    run = step.parent / "results.json"
+    results = read_results(run) if step.name.startswith("step-") and run.is_file() else None
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory(prefix="tiss-push-") as folder:
+        for file in (WEIGHTS, STATE):
+            if (source.folder / file).is_file():
+                shutil.copyfile(source.folder / file, Path(folder) / file)
+        write_json(Path(folder) / CONFIG, config)
+        write_card(Path(folder), model, model.record, name, results)
+        try:
+            address = HfApi().create_repo(name, private=private, exist_ok=True)
+            HfApi().upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+        except Exception as error:  # what its HTTP library raises differs from version to version
+            reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+            raise TissError(f"{name}: upload failed: {reason}; `hf auth login` sets the token") from error
+    return str(address)

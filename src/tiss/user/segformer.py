@@ -4,10 +4,8 @@ A model without a background channel gets one: its row is the mean of the classe
 probability over the given images 0.01. The model is refused if this changes more than 1 % of its predictions.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,8 @@ from tiss.engine.predictor import resize
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits
 from tiss.files import read_json
-from tiss.models.build import build_model
-from tiss.models.encoder import ENCODERS, outline
+from tiss.models import ENCODERS, SegmentationModel, build_model, outline
 from tiss.models.mit import MixTransformer
-from tiss.models.model import SegmentationModel
 from tiss.models.pretrained import choose_file, find_colours, fit_names, read_weights
 
 PROBABILITY = 0.01  # of the added background, in the median
@@ -37,29 +33,38 @@ def from_segformer(
     folder: Path, images: Sequence[Tensor], *, allow_pickle: bool = False, device: str = "auto"
 ) -> SegmentationModel:
     """The model in `folder`, channel 0 the background; `images` (uint8 3 × H × W) set its bias."""
-    config = read_json(folder / "config.json")
-    names = read_names(config, folder / "config.json")
-    encoder = find_encoder(config, folder / "config.json")
-    size = read_size(folder)
+    path = folder / "config.json"
+    config = read_json(path)
+    names = read_names(config, path)
+    encoder, size = find_encoder(config, path), read_size(folder)
     tensors = read_weights(choose_file(folder, allow_pickle), allow_pickle)
     background = next((index for index, name in enumerate(names) if name.lower() in BACKGROUND_NAMES), None)
-    order = list(range(len(names)))
-    if background is not None:
-        order.insert(0, order.pop(background))
+    order = sorted(range(len(names)), key=lambda index: index != background)  # the background first
     classes = ["background", *(names[index] for index in order if index != background)]
     model = build_model(ModelConfig(encoder=encoder, decoder="mlp", image_size=size), classes)
-    model.encoder.load_state_dict(
-        fit_names(model.encoder, encoder_part(tensors), folder / "model.safetensors")
-    )
+    body = {name: tensor for name, tensor in tensors.items() if name.startswith("segformer.")}
+    model.encoder.load_state_dict(fit_names(model.encoder, body, folder / "model.safetensors"))
     model.encoder.mean, model.encoder.std = find_colours(folder) or (model.encoder.mean, model.encoder.std)
     model.body.take_colours()
-    load_decoder(model, tensors, folder)
-    rows, biases = take(tensors, "classifier", folder)
-    if rows.shape != (len(names), model.decoder.channels, 1, 1) or biases.shape != (len(names),):
+    head = {name.removeprefix("decode_head."): tensor for name, tensor in tensors.items()}
+    try:
+        model.decoder.load_state_dict(decoder_state(head, model.decoder.channels))
+        rows, biases = head["classifier.weight"].flatten(1), head["classifier.bias"]
+    except KeyError as error:
+        raise TissError(f"{folder}: incomplete SegFormer: decode_head.{error.args[0]} is missing") from None
+    except (RuntimeError, IndexError) as error:
+        raise TissError(f"{folder}: its decoder has other shapes than its configuration: {error}") from None
+    if rows.shape != (len(names), model.decoder.channels) or biases.shape != (len(names),):
         raise TissError(
-            f"{folder}: its classifier does not have one row for each of its {len(names)} names in id2label"
+            f"{folder}: its classifier needs one row for each of the {len(names)} names in id2label"
         )
-    fill_head(model, rows[order, :, 0, 0], biases[order], background is not None)
+    rows, biases = rows[order], biases[order]
+    if background is None:  # its row is the mean of the others, with a bias to be set
+        rows = torch.cat([rows.mean(dim=0, keepdim=True), rows])
+        biases = torch.cat([biases.new_zeros(1), biases])
+    with torch.no_grad():
+        model.head.rows[0].copy_(rows)
+        model.head.biases[0].copy_(biases)
     model.record = {"eval_size": size, "source": "segformer"}
     model.eval()
     if background is None:
@@ -75,32 +80,30 @@ def read_names(config: Any, path: Path) -> list[str]:
     names = [str(table[str(index)]).strip() for index in range(len(table))]
     if not 1 <= len(names) <= MOST_CLASSES:
         raise TissError(f"{path}: {len(names)} classes: between 1 and {MOST_CLASSES} can be extended")
-    for name in names:
-        if names.count(name) > 1:
-            raise TissError(f"{path}: 'id2label' has {name!r} twice: class names must be unique")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TissError(f"{path}: 'id2label' has {twice!r} twice: class names must be unique")
     return names
 
 
 def find_encoder(config: Any, path: Path) -> str:
     """The name of the encoder that has the configuration's shapes."""
-    wanted = {key: config.get(key) for key in ("hidden_sizes", "depths", "num_attention_heads", "sr_ratios")}
     for name in ENCODERS:
         encoder = outline(name) if name.startswith("mit_") else None
-        if not isinstance(encoder, MixTransformer) or shape_of(encoder) != wanted:
-            continue
-        if encoder.decoder_channels == config.get("decoder_hidden_size"):
+        if isinstance(encoder, MixTransformer) and shape_of(encoder).items() <= config.items():
             return name
     raise TissError(f"{path}: only the SegFormers b0 to b5 can be extended; this one has another shape")
 
 
-def shape_of(encoder: MixTransformer) -> dict[str, list[int]]:
-    blocks: list[Any] = [list(stage.blocks) for stage in encoder.stages]  # type: ignore[arg-type]
+def shape_of(encoder: MixTransformer) -> dict[str, Any]:
+    blocks: list[Any] = [list(stage.blocks) for stage in encoder.stages]
     reductions = [stage[0].attention.sequence_reduction for stage in blocks]
     return {
         "hidden_sizes": [level.channels for level in encoder.pyramid],
         "depths": [len(stage) for stage in blocks],
         "num_attention_heads": [stage[0].attention.heads for stage in blocks],
         "sr_ratios": [1 if one is None else one.sequence_reduction.stride[0] for one in reductions],
+        "decoder_hidden_size": encoder.decoder_channels,
     }
 
 
@@ -114,53 +117,17 @@ def read_size(folder: Path) -> int:
     return size if isinstance(size, int) and 32 <= size <= 2048 else DEFAULT_SIZE
 
 
-def encoder_part(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if name.startswith("segformer.")}
-
-
-def take(tensors: dict[str, Tensor], name: str, folder: Path) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a layer of the decoder."""
-    try:
-        return tensors[f"decode_head.{name}.weight"], tensors[f"decode_head.{name}.bias"]
-    except KeyError as error:
-        raise TissError(f"{folder}: not a complete SegFormer: {error} is missing") from None
-
-
-def load_decoder(model: SegmentationModel, tensors: dict[str, Tensor], folder: Path) -> None:
+def decoder_state(head: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
     """The decoder's weights; transformers concatenates its levels coarsest first, tiss finest first."""
-    kind = "linear_projections" if "decode_head.linear_projections.0.proj.weight" in tensors else "linear_c"
-    width = model.decoder.channels
+    kind = "linear_projections" if "linear_projections.0.proj.weight" in head else "linear_c"
     state: dict[str, Tensor] = {}
     for level in range(4):
-        weight, bias = take(tensors, f"{kind}.{level}.proj", folder)
-        state |= {f"projections.{level}.weight": weight[:, :, None, None], f"projections.{level}.bias": bias}
-    fuse = tensors.get("decode_head.linear_fuse.weight")
-    if fuse is None or fuse.shape != (width, 4 * width, 1, 1):
-        raise TissError(
-            f"{folder}: not a complete SegFormer: decode_head.linear_fuse.weight is missing or of another shape"
-        )
-    state["fuse.0.weight"] = torch.cat(list(fuse.split(width, dim=1))[::-1], dim=1)
+        state[f"projections.{level}.weight"] = head[f"{kind}.{level}.proj.weight"][:, :, None, None]
+        state[f"projections.{level}.bias"] = head[f"{kind}.{level}.proj.bias"]
+    state["fuse.0.weight"] = torch.cat(head["linear_fuse.weight"].split(width, dim=1)[::-1], dim=1)
     for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
-        found = tensors.get(f"decode_head.batch_norm.{part}")
-        if found is None:
-            raise TissError(f"{folder}: not a complete SegFormer: decode_head.batch_norm.{part} is missing")
-        state[f"fuse.1.{part}"] = found
-    try:
-        model.decoder.load_state_dict(state)
-    except RuntimeError as error:
-        raise TissError(
-            f"{folder}: its decoder has other shapes than its configuration says: {error}"
-        ) from None
-
-
-@torch.no_grad()
-def fill_head(model: SegmentationModel, rows: Tensor, biases: Tensor, has_background: bool) -> None:
-    """The classifier's rows; without a background, row 0 becomes their mean with a bias to be set."""
-    if not has_background:
-        rows = torch.cat([rows.mean(dim=0, keepdim=True), rows])
-        biases = torch.cat([biases.new_zeros(1), biases])
-    model.head.rows[0].copy_(rows)
-    model.head.biases[0].copy_(biases)
+        state[f"fuse.1.{part}"] = head[f"batch_norm.{part}"]
+    return state
 
 
 @torch.inference_mode()

@@ -1,206 +1,158 @@
 """`train` and `extend`: one step of the engine on a user's own images, from their folder to a new model."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from tiss import __version__
-from tiss.config import ModelConfig, RunConfig, to_mapping
-from tiss.engine.predictor import Predictor
+from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig
+from tiss.engine.predictor import Predictor, seen_size
 from tiss.engine.progress import Reporter, duration
-from tiss.engine.run_folder import RunFolder, StepFolder, differences
+from tiss.engine.recipes import recipe_values
+from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_config
 from tiss.engine.session import Session, freeze_copy
 from tiss.errors import TissError
 from tiss.files import Lock, existing, reserve
-from tiss.models.folder import CARD
-from tiss.models.model import SegmentationModel
-from tiss.user.card import write_card
-from tiss.user.choices import Options, choose_method, first_config, step_config
-from tiss.user.compare import Comparison, ImageSet, compare_models, describe, open_images
-from tiss.user.folder_step import (
-    FolderStep,
-    LabelledFolder,
-    choose_classes,
-    make_folder_step,
-    split_names,
-)
-from tiss.user.model_source import Source, check_out, describe_parent, find_source
-from tiss.user.page import draw_worst, write_report
+from tiss.methods.base import METHODS, settings_from
+from tiss.models import SegmentationModel, outline
+from tiss.scenarios import Step
+from tiss.user import compare
+from tiss.user.compare import ImageSet
+from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
+from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
+from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
 from tiss.user.segformer import from_segformer
 
+# images seen in training, all epochs together; fewest and most epochs
+FIRST, LATER = (6000, 20, 100), (1500, 5, 40)
+GRAIN, LARGEST = 32, 512  # of the training crop
 PAGE = 8 << 20  # bytes: report.html with its images, about
 MOST_AREAS = 200  # training images on which areas are compared, about
+MOST_SAMPLES = 64  # images that set the background of a SegFormer
 WORK = ".training"  # ending of the folder that holds the checkpoint until the model is there
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a step came to."""
-
-    out: Path
-    facts: tuple[str, ...]
-    result: Comparison
-
-    def text(self) -> str:
-        return "\n".join([*self.facts, "", *describe(self.result)])
-
-
-def train(
-    root: str,
-    out: str,
-    model: ModelConfig,
-    options: Options,
-    holdout: float,
-    reporter: Reporter,
-    *,
-    freeze: bool = False,
-    resume: bool = False,
-) -> Outcome:
-    """A first model from a labelled folder; with `freeze`, the encoder's pretrained weights stay as they are."""
-    if freeze and model.pretrained is None:
-        raise TissError(
-            "needs pretrained weights: an encoder without them would stay random", setting="freeze"
-        )
-    place = check_out(out)
-    dataset = LabelledFolder(root)
-    found = make_folder_step(dataset, ["background"], dataset.classes, 0, holdout)
-    config = first_config(dataset, len(found.step.train), options, model)
-    if freeze:
+def train(options: TrainOptions, reporter: Reporter) -> str:
+    """A first model from a labelled folder; returns what came of it, for a terminal."""
+    gpu = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
+    usual = "vit_small_patch16_384" if gpu else "vit_tiny_patch16_384"  # what the machine trains in minutes
+    encoder, pretrained = options.encoder or usual, options.pretrained
+    if pretrained == "auto":
+        pretrained = "default" if outline(encoder).hub is not None else None
+    if options.freeze and pretrained is None:
+        raise TissError("needs pretrained weights: others would stay random", setting="freeze")
+    out = check_out(options.out)
+    dataset = LabelledFolder(options.folder)
+    step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
+    model = ModelConfig(encoder, options.decoder, pretrained, allow_pickle=options.allow_pickle)
+    method = "recall" if options.method == "auto" else options.method
+    recipe = "demo" if pretrained is None else "tuned"
+    config = make_config(options, step, model, recipe, method, options.size or choose_size(dataset))
+    if options.freeze:
         config = replace(config, train=replace(config.train, encoder_lr=0.0))
-    session = Session.start(described(config, found, root, holdout), found.step, reporter=reporter)
-    return learn(session, found, place, None, resume)
+    session = Session.start(config, step, reporter=reporter)
+    return learn(session, step, dataset, out, None, options)
 
 
-def extend(
-    model: str,
-    root: str,
-    classes: str | None,
-    out: str,
-    options: Options,
-    holdout: float,
-    reporter: Reporter,
-    *,
-    images: str | None = None,
-    allow_pickle: bool = False,
-    resume: bool = False,
-) -> Outcome:
-    """One more step: `model`, which stays as it is, and a labelled folder's new classes make a new model.
-
-    `images` are more images on which the area of the old classes is compared.
-    """
-    place = check_out(out)
-    source = find_source(model)
+def extend(options: ExtendOptions, reporter: Reporter) -> str:
+    """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model."""
+    out = check_out(options.out)
+    source = find_source(options.model)
     start = None if source.is_segformer else source.load()
-    dataset = LabelledFolder(root, split_names(classes) if classes else ())
+    dataset = LabelledFolder(options.data, split_names(options.classes) if options.classes else ())
     if start is None:
+        ids = dataset.ids("train")
+        some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
+        images = [dataset.read("train", id).image for id in some]
         start = from_segformer(
-            source.folder, sample_images(dataset), allow_pickle=allow_pickle, device=options.device
+            source.folder, images, allow_pickle=options.allow_pickle, device=options.device
         )
     if start.rule != "softmax":
-        raise TissError(
-            f"{source.name}: its method (frozen) uses sigmoids, which extend cannot add classes to"
-        )
-    new = choose_classes(classes, dataset.classes, start.classes, source.name)
-    found = make_folder_step(dataset, start.classes, new, len(start.groups), holdout)
-    folder = StepFolder(source.folder)
+        raise TissError(f"{source.name}: its method (frozen) uses sigmoids: extend cannot add classes to it")
+    new = choose_classes(options.classes, dataset.classes, start.classes, source.name)
+    step = make_folder_step(dataset, start.classes, new, len(start.groups), options.holdout)
+    folder, parts = StepFolder(source.folder), start.architecture
     method = choose_method(options.method, start, folder)
-    config = step_config(start, method, len(found.step.train), options)
-    config = replace(described(config, found, root, holdout), base=str(source.folder))
+    model = ModelConfig(encoder=parts.encoder, decoder=parts.decoder, image_size=parts.image_size)
+    usual = "tuned" if outline(parts.encoder).hub is not None else "demo"
+    recipe = str(start.record.get("recipe") or usual)
+    config = make_config(options, step, model, recipe, method, options.size or seen_size(start))
+    config = replace(config, base=str(source.folder))
     usable = method in ("recall", str(start.record.get("method")))
     state = folder.method_state() if usable else None
-    session = Session.start(config, found.step, model=start, state=state, reporter=reporter)
-    return learn(session, found, place, source, resume, images)
-
-
-def described(config: RunConfig, found: FolderStep, root: str, holdout: float) -> RunConfig:
-    """`config` with what it is trained on, so that a step is only ever resumed with the same data."""
-    data = replace(config.data, root=str(Path(root).expanduser()))
-    return replace(config, data=data, task=[list(found.step.new_classes)], holdout=holdout)
+    session = Session.start(config, step, model=start, state=state, reporter=reporter)
+    return learn(session, step, dataset, out, source, options)
 
 
 def learn(
     session: Session,
-    found: FolderStep,
+    step: Step,
+    dataset: LabelledFolder,
     out: Path,
     source: Source | None,
-    resume: bool,
-    images: str | None = None,
-) -> Outcome:
-    """Trains the step, compares with the model before it, and writes the model folder `out` whole.
+    options: TrainOptions | ExtendOptions,
+) -> str:
+    """Trains the step, compares with the model before it, writes the model folder `out` whole, and describes it.
 
     Until then its checkpoints are in a folder beside `out`.
     """
-    step, config, world = found.step, session.config, session.world
-    before = freeze_copy(session.model) if source is not None else None
+    config, world, classes = session.config, session.world, step.classes
+    train, how, new = config.train, config.method.name, ", ".join(step.new_classes)
+    before = freeze_copy(session.model) if source else None
     parent = source.hash() if source else None
     session.reporter.say(
-        f"{len(step.train)} images to train {', '.join(step.new_classes)}, {len(step.test)} held out; "
-        f"{config.method.name}, {config.train.epochs} epochs, batch {config.train.batch}, "
-        f"{config.data.crop} pixels"
+        f"{len(step.train)} images to train {new}, {len(step.test)} held out; "
+        f"{how}, {train.epochs} epochs, batch {train.batch}, {config.data.crop} pixels"
     )
+    held = ImageSet.of(step.test, classes, dataset.table(classes)[1])
+    every = max(1, len(step.train) // MOST_AREAS)
+    more = [ImageSet.of(replace(step.train, ids=step.train.ids[::every]), classes)] if source else []
+    if isinstance(options, ExtendOptions) and options.images:
+        more.append(compare.open_images(options.images, classes, classes))
     work = RunFolder(out.with_name(out.name + WORK))
-    if not resume and (work.path / "config.yaml").exists():
+    if not options.resume and (work.path / "config.yaml").exists():
         with Lock(work.path / "lock"):
-            if differences(to_mapping(work.config()), to_mapping(config)):  # of a command that was given up
+            if differences(read_config(work.path), config):  # of a command that was given up
                 shutil.rmtree(work.path)
     out.parent.mkdir(parents=True, exist_ok=True)
     space = reserve(existing(out), session.size_after(step) + PAGE)
-    with work.opened(config, world, resume) as journal, space:
+    with work.opened(config, world, options.resume) as journal, space:
         seconds = session.learn(step, journal)
         matrix = session.confusion(step.test)
         now = Predictor(session.model, config.data.crop, device=world.device)
-        old = now if before is None else Predictor(before, config.data.crop, device=world.device)
-        held = held_out(found, session.model.classes)
-        more = None if before is None else more_images(found, images, session.model.classes)
-        result = compare_models(old, now, held, session.reporter, more)
-        if before is None:  # a first model has nothing before it: its classes are all new
-            rows = [
-                replace(one, kind="new", before=None, agreement=None, area_before=None)
-                for one in result.classes
-            ]
-            result = replace(result, classes=rows, same=None, worst=[])
+        old = Predictor(before, config.data.crop, device=world.device) if before else None
+        result = compare.compare_models(old, now, held, session.reporter, more)
         if source is not None and source.hash() != parent:
-            raise TissError(
-                f"{source.name}: its weights changed while it was being extended: nothing was written"
-            )
-        outcome = Outcome(out, facts_of(step.new_classes, len(step.train), config, seconds), result)
-        drawn = [] if before is None else draw_worst(result, held, old.on("cpu"), now.on("cpu"))
-        model, record = (
-            session.model.to("cpu"),
-            record_of(before, found, config, source, out, result, seconds),
+            raise TissError(f"{source.name}: its weights have changed meanwhile: nothing was written")
+        model = session.model.to("cpu")
+        drawn = compare.draw_worst(result, held, old.on("cpu"), now.on("cpu")) if old else []
+        fact = (
+            f"trained {new} on {len(step.train)} images in {duration(seconds)} "
+            f"({how}, {train.epochs} epochs, {config.model.encoder})"
         )
+        record = record_of(before, step, config, result, seconds)
+        if source is not None:
+            record["parent"] = describe_parent(source, out)
         model.record = {}
         with StepFolder(out).writing(model, session.method.state(), matrix, record) as folder:
-            write_report(folder, f"{out.name}: what was trained", outcome.facts, result, drawn)
-            write_card(folder / CARD, model, record)
+            compare.write_report(folder, f"{out.name}: what was trained", fact, result, drawn)
+            write_card(folder, model, record)
     shutil.rmtree(work.path)
-    return outcome
-
-
-def facts_of(new: Sequence[str], images: int, config: RunConfig, seconds: float) -> tuple[str, ...]:
-    return (
-        f"trained {', '.join(new)} on {images} images in {duration(seconds)} "
-        f"({config.method.name}, {config.train.epochs} epochs, {config.model.encoder})",
-    )
+    return "\n".join([fact, "", *compare.describe(result)])
 
 
 def record_of(
     before: SegmentationModel | None,
-    found: FolderStep,
+    step: Step,
     config: RunConfig,
-    source: Source | None,
-    out: Path,
-    result: Comparison,
+    result: compare.Comparison,
     seconds: float,
 ) -> dict[str, Any]:
     """What the model folder says of how the model was made, step after step."""
-    step, summary = found.step, result.to_json()
+    summary = result.to_json()
     entry = {
         "step": step.index,
         "classes": list(step.new_classes),
@@ -209,12 +161,10 @@ def record_of(
         "held_out_pictures": len(step.test),
         "epochs": config.train.epochs,
         "seconds": round(seconds, 1),
-        "new_iou": summary["new_iou"],
-        "old_change": summary["old_change"],
-        "pixels_as_before": result.same,
+        **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before")},
     }
-    history = before.record.get("history") if before is not None else None
-    record: dict[str, Any] = {
+    history = before.record.get("history") if before else None
+    return {
         "step": step.index,
         "tiss": __version__,
         "eval_size": config.data.crop,
@@ -223,38 +173,75 @@ def record_of(
         "seed": config.seed,
         "history": [*(history if isinstance(history, list) else []), entry],
     }
-    if source is not None:
-        record["parent"] = describe_parent(source, out)
-    return record
 
 
-def held_out(found: FolderStep, classes: Sequence[str]) -> ImageSet:
-    """The held-out images with their labels in the model's channels."""
-    held = found.held
+def choose_epochs(images: int, total: int, least: int, most: int) -> int:
+    """As many epochs as show training about `total` images.
 
-    def read(index: int) -> tuple[Tensor, Tensor | None]:
-        sample = held.read(index)
-        return sample.image, sample.label
-
-    return ImageSet(tuple(held.ids), read, tuple(classes), found.labelled)
+    >>> [choose_epochs(n, 1500, 5, 40) for n in (10, 50, 1000)]
+    [40, 30, 5]
+    """
+    return min(most, max(least, round(total / images)))
 
 
-def more_images(found: FolderStep, images: str | None, classes: Sequence[str]) -> ImageSet:
-    """Images of which only the area of each class is compared: those that were trained on, and `images`."""
-    train = found.step.train
-    ids = train.ids[:: max(1, len(train.ids) // MOST_AREAS)]
-    given = open_images(images, classes, classes) if images else None
+def choose_batch(images: int) -> int:
+    """Small batches for few images, so that there are enough updates.
 
-    def read(index: int) -> tuple[Tensor, Tensor | None]:
-        if given is not None and index >= len(ids):
-            return given.read(index - len(ids))
-        return train.dataset.read("train", ids[index]).image, None
-
-    return ImageSet((*ids, *(given.names if given else ())), read, tuple(classes))
+    >>> [choose_batch(n) for n in (3, 50, 1000)]
+    [2, 4, 8]
+    """
+    return next(batch for batch, least in ((8, 200), (4, 8), (2, 2), (1, 0)) if images >= least)
 
 
-def sample_images(dataset: LabelledFolder, most: int = 64) -> list[Tensor]:
-    """Some of the folder's images, evenly spaced over it."""
-    ids = dataset.ids("train")
-    chosen = ids[:: max(1, len(ids) // most)][:most]
-    return [dataset.read("train", id).image for id in chosen]
+def choose_size(dataset: LabelledFolder) -> int:
+    """The training crop: the median of the images' shorter sides, a multiple of 32, at most 512."""
+    sides = sorted(min(entry.width, entry.height) for entry in dataset.entries("train").values())
+    return min(LARGEST, max(GRAIN, sides[len(sides) // 2] // GRAIN * GRAIN))
+
+
+def choose_method(asked: str, model: SegmentationModel, source: StepFolder) -> str:
+    """`auto` is recall where the model kept the statistics of all its classes, else MiB."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in source.method_state().items()}
+    count, width = len(model.classes), model.decoder.channels
+    kept = shapes == {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
+    if asked == "auto":
+        return "recall" if kept and model.architecture.head in ("linear", "cosine") else "mib"
+    if METHODS.get(asked).joint:
+        raise TissError(f"{asked}: needs all the old images: use mib or recall", setting="method")
+    if asked == "recall" and not kept:
+        what = f"needs the class statistics that {source.path} lacks"
+        raise TissError(f"recall: {what}: use mib", setting="method")
+    return asked
+
+
+def make_config(
+    options: StepOptions, step: Step, model: ModelConfig, recipe: str, method: str, size: int
+) -> RunConfig:
+    """The configuration of a step; what it is trained on is part of it, so that only the same step is resumed."""
+    images = len(step.train)
+    epochs = options.epochs or choose_epochs(images, *(LATER if step.index else FIRST))
+    batch = min(options.batch or choose_batch(images), images)
+    updates = epochs * max(1, images // batch)
+    values = recipe_values(recipe, "folder", outline(str(model.encoder)), METHODS.get(method))
+    return RunConfig(
+        data=DataConfig(name="folder", root=str(step.train.dataset.root_path()), crop=size),
+        task=[list(step.new_classes)],
+        holdout=options.holdout,
+        method=settings_from(method),
+        model=model,
+        train=TrainConfig(
+            recipe=recipe,  # type: ignore[arg-type]
+            epochs=epochs,
+            step_epochs=epochs,
+            batch=batch,
+            lr=options.lr,
+            step_lr=options.lr,
+            # a warm-up meant for long runs would be all of a short one
+            warmup=min(int(values.get("warmup") or 0), updates // 10),
+            device=options.device,
+            workers=0,
+            save_every=max(1, updates // 10),
+        ),
+        eval=EvalConfig(mode="slide", size=size),
+        seed=options.seed,
+    )

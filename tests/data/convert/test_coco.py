@@ -55,21 +55,14 @@ def document() -> dict[str, Any]:
         "categories": [{"id": 30, "name": "dog"}, {"id": 4, "name": "cat"}],
         "annotations": [
             {"id": 1, "image_id": 7, "category_id": 30, "segmentation": [square]},
-            {
-                "id": 2,
-                "image_id": 7,
-                "category_id": 4,
-                "segmentation": {"size": [8, 12], "counts": counts},
-                "iscrowd": 1,
-            },
+            {"id": 2, "image_id": 7, "category_id": 4, "segmentation": {"size": [8, 12], "counts": counts}},
             {"id": 3, "image_id": 7, "category_id": 4, "segmentation": [], "bbox": [0, 0, 3, 3]},
         ],
     }
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def source(tmp_path: Path) -> Path:
     for name in ("a", "b"):
         write_picture(tmp_path / f"photos/{name}.jpg")
     return tmp_path / "labels.json"
@@ -91,14 +84,6 @@ def test_polygons_and_runs(source: Path, tmp_path: Path) -> None:
     expected[:, 0] = 1
     assert np.array_equal(label, expected)
     assert Folder(str(tmp_path / "out")).classes_present("train") == {"a": {1, 2}, "b": frozenset()}
-
-
-def test_compressed_in_a_file(source: Path, tmp_path: Path) -> None:
-    content = document()
-    content["annotations"][1]["segmentation"]["counts"] = encode_runs([0, 8, 88])
-    found = read_coco(save(source, content), tmp_path / "photos")
-    write_folder(found, tmp_path / "out", Options(test_share=0))
-    assert (Folder(str(tmp_path / "out")).read("train", "a").label[:, 0] == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tiss.data.convert.raster import Disc, Polygon, Runs, Stamp, fill_ring, paint
+from tiss.data.convert.labels import Disc, Polygon, Runs, Stamp, fill_ring, paint
 from tiss.errors import TissError
 
 
@@ -43,11 +43,6 @@ def test_outlines_that_share_an_edge_fill_the_picture_once() -> None:
     assert first.sum() == 28
     assert not (first & second).any()
     assert (first | second).all()
-
-
-def test_whole_pixels() -> None:
-    assert fill_ring([(2, 1), (5, 1), (5, 3), (2, 3)], (4, 6)).nonzero()[0].tolist() == [1, 1, 1, 2, 2, 2]
-    assert fill_ring([(1, 1), (3, 3)], (4, 4)).sum() == 0
 
 
 def test_parts_and_holes() -> None:

@@ -19,11 +19,6 @@ from tiss.data.folder import Folder
 from tiss.errors import TissError
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
-
-
 def png(inside: np.ndarray) -> bytes:
     data = io.BytesIO()
     Image.fromarray(inside.astype(np.uint8) * 255).save(data, "PNG")
@@ -85,36 +80,23 @@ def test_cvat_faults(cvat: Path, tmp_path: Path) -> None:
 
 def labelme_file(root: Path, name: str, shapes: list[dict[str, Any]]) -> Path:
     write_picture(root / f"{name}.jpg")
-    content = {
-        "imagePath": f"..\\photos\\{name}.jpg",
-        "imageData": None,
-        "imageWidth": 12,
-        "imageHeight": 8,
-        "shapes": shapes,
-    }
-    (root / f"{name}.json").write_text(json.dumps(content))
+    content = {"imagePath": f"..\\photos\\{name}.jpg", "imageData": None, "imageWidth": 12, "imageHeight": 8}
+    (root / f"{name}.json").write_text(json.dumps(content | {"shapes": shapes}))
     return root
 
 
 def test_labelme(tmp_path: Path) -> None:
-    root = tmp_path / "labels"
-    labelme_file(
-        root,
-        "a",
-        [
-            {"label": "dog", "points": [[0, 0], [4, 0], [4, 8], [0, 8]], "shape_type": "polygon"},
-            {"label": "cat", "points": [[4, 0], [6, 2]], "shape_type": "rectangle"},
-            {"label": "ball", "points": [[9, 4], [9, 2]], "shape_type": "circle"},
-            {
-                "label": "cat",
-                "points": [[10, 6], [11, 7]],
-                "shape_type": "mask",
-                "mask": base64.b64encode(png(np.ones((2, 2)))).decode(),
-            },
-            {"label": "line", "points": [[0, 0], [9, 9]], "shape_type": "linestrip"},
-            {"label": "_ignore_", "points": [[0, 6], [2, 8]], "shape_type": "rectangle"},
-        ],
-    )
+    stamp = base64.b64encode(png(np.ones((2, 2)))).decode()
+    shapes = [
+        ("dog", "polygon", [[0, 0], [4, 0], [4, 8], [0, 8]]),
+        ("cat", "rectangle", [[4, 0], [6, 2]]),
+        ("ball", "circle", [[9, 4], [9, 2]]),
+        ("cat", "mask", [[10, 6], [11, 7]]),
+        ("line", "linestrip", [[0, 0], [9, 9]]),
+        ("_ignore_", "rectangle", [[0, 6], [2, 8]]),
+    ]
+    objects = [{"label": a, "shape_type": b, "points": c, "mask": stamp} for a, b, c in shapes]
+    root = labelme_file(tmp_path / "labels", "a", objects)
     found = read_labelme(root)
     assert sum(found.left_out.values()) == 1
     written = write_folder(found, tmp_path / "out", Options(test_share=0))
@@ -128,28 +110,29 @@ def test_labelme(tmp_path: Path) -> None:
     assert label[7, 8] == 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ({"points": [[0, 0]], "shape_type": "spiral"}, "a shape of the kind 'spiral'"),
+        ({"points": [[0, 0]], "shape_type": "mask", "mask": "???"}, "broken base64"),
+        ({"points": [[0], [1]]}, "points must be pairs"),
+    ],
+)
+def test_bad_labelme_shapes(tmp_path: Path, shape: dict[str, Any], words: str) -> None:
+    with pytest.raises(TissError, match=rf"a\.json: {words}"):
+        read_labelme(labelme_file(tmp_path, "a", [{"label": "x"} | shape]))
+
+
 def test_labelme_faults(tmp_path: Path) -> None:
-    root = labelme_file(
-        tmp_path / "labels", "a", [{"label": "x", "points": [[0, 0]], "shape_type": "spiral"}]
-    )
-    with pytest.raises(TissError, match=r"a\.json: a shape of the kind 'spiral'"):
-        read_labelme(root)
-    labelme_file(root, "a", [{"label": "x", "points": [[0, 0]], "shape_type": "mask", "mask": "???"}])
-    with pytest.raises(TissError, match=r"a\.json: broken base64"):
-        read_labelme(root)
-    labelme_file(root, "a", [{"label": "x", "points": [[0], [1]]}])
-    with pytest.raises(TissError, match=r"a\.json: points must be pairs"):
-        read_labelme(root)
-    labelme_file(root, "a", [])
-    (root / "a.jpg").unlink()
-    with pytest.raises(TissError, match=r"a\.json: its image 'a\.jpg' is not in"):
-        read_labelme(root)
-    (root / "a.json").write_text("[" * 5000)
-    with pytest.raises(TissError, match=r"a\.json"):
-        read_labelme(root)
-    (root / "a.json").unlink()
     with pytest.raises(TissError, match="no JSON files"):
-        read_labelme(root)
+        read_labelme(tmp_path)
+    labelme_file(tmp_path, "a", [])
+    (tmp_path / "a.jpg").unlink()
+    with pytest.raises(TissError, match=r"a\.json: its image 'a\.jpg' is not in"):
+        read_labelme(tmp_path)
+    (tmp_path / "a.json").write_text("[" * 5000)
+    with pytest.raises(TissError, match=r"a\.json"):
+        read_labelme(tmp_path)
 
 
 def supervisely_project(root: Path, objects: list[dict[str, Any]], sets: tuple[str, ...] = ("one",)) -> Path:
@@ -164,23 +147,17 @@ def supervisely_project(root: Path, objects: list[dict[str, Any]], sets: tuple[s
 
 
 BITMAP = base64.b64encode(zlib.compress(png(np.array([[1, 0], [1, 1]])))).decode()
-OBJECTS = [
-    {
-        "classTitle": "dog",
-        "geometryType": "polygon",
-        "points": {
-            "exterior": [[0, 0], [6, 0], [6, 6], [0, 6]],
-            "interior": [[[2, 2], [4, 2], [4, 4], [2, 4]]],
-        },
-    },
-    {"classTitle": "cat", "geometryType": "bitmap", "bitmap": {"data": BITMAP, "origin": [10, 6]}},
-    {
-        "classTitle": "dog",
-        "geometryType": "rectangle",
-        "points": {"exterior": [[7, 0], [9, 2]], "interior": []},
-    },
-    {"classTitle": "dog", "geometryType": "point", "points": {"exterior": [[1, 1]], "interior": []}},
+HOLE = [[[2, 2], [4, 2], [4, 4], [2, 4]]]
+FIGURES = [
+    ("polygon", [[0, 0], [6, 0], [6, 6], [0, 6]], HOLE),
+    ("rectangle", [[7, 0], [9, 2]], []),
+    ("point", [[1, 1]], []),
 ]
+OBJECTS: list[dict[str, Any]] = [
+    {"classTitle": "dog", "geometryType": kind, "points": {"exterior": outer, "interior": holes}}
+    for kind, outer, holes in FIGURES
+]
+OBJECTS += [{"classTitle": "cat", "geometryType": "bitmap", "bitmap": {"data": BITMAP, "origin": [10, 6]}}]
 
 
 def test_supervisely(tmp_path: Path) -> None:

@@ -7,22 +7,31 @@ import pytest
 from PIL import Image
 
 from tests.data.samples import write_picture
-from tiss.data.convert import Found, Labelled, Options, write_folder
-from tiss.data.convert.raster import Polygon
-from tiss.data.convert.writing import save_mask
+from tiss.data.convert import (
+    Found,
+    Labelled,
+    Options,
+    find_lookalikes,
+    find_unlabelled,
+    save_mask,
+    summarise,
+    write_folder,
+)
+from tiss.data.convert.labels import Polygon
 from tiss.data.folder import Folder
 from tiss.errors import TissError
 
-SQUARE = Polygon((((0, 0), (4, 0), (4, 4), (0, 4)),))
+
+def square(side: int) -> Polygon:
+    return Polygon((((0, 0), (side, 0), (side, side), (0, side)),))
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
-    monkeypatch.setenv("TISS_CACHE", str(tmp_path / "cache"))
+def found(tmp_path: Path) -> Found:
     write_picture(tmp_path / "x.jpg")
     labels = ("cat", "dog", "cat")
     images = [
-        Labelled(f"p{n}", tmp_path / "x.jpg", f"p{n}.json", (12, 8), ((labels[n % 3], SQUARE),))
+        Labelled(f"p{n}", tmp_path / "x.jpg", f"p{n}.json", (12, 8), ((labels[n % 3], square(4)),))
         for n in range(60)
     ]
     return Found(["background", "cat", "dog"], images)
@@ -56,27 +65,33 @@ def test_links(found: Found, tmp_path: Path) -> None:
     assert Folder(str(tmp_path / "out")).read("train", "p0").image.shape == (3, 8, 12)
 
 
-def test_faults(found: Found, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(TissError, match=r"out .*already"):
-        write_folder(found, tmp_path / "full", Options())
-    with pytest.raises(TissError, match="test_share"):
-        write_folder(found, tmp_path / "out", Options(test_share=1.0))
-    with pytest.raises(TissError, match="'p0' is there twice"):
-        write_folder(Found(["cat"], [found.images[0]] * 2), tmp_path / "out", Options())
-    with pytest.raises(TissError, match="nothing to convert"):
-        write_folder(Found(["cat"], []), tmp_path / "out", Options())
-    for classes, words in (
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
         (["background"], "no class"),
         (["a", "a"], "'a' is there twice"),
         (["a,b"], "comma"),
+        (["#a"], "leading #"),
         (["", "a"], "a label has no name"),
+        ([f"c{n}" for n in range(254)], "254 classes"),
+    ],
+)
+def test_bad_classes_write_nothing(found: Found, tmp_path: Path, classes: list[str], words: str) -> None:
+    with pytest.raises(TissError, match=words):
+        write_folder(Found(classes, found.images), tmp_path / "out", Options())
+    assert not (tmp_path / "out").exists()
+
+
+def test_faults(found: Found, tmp_path: Path) -> None:
+    write_picture(tmp_path / "full/x.jpg")
+    for what, out, options, words in (
+        (found, "full", Options(), r"out .*already"),
+        (found, "out", Options(test_share=1.0), "test_share"),
+        (Found(["cat"], [found.images[0]] * 2), "out", Options(), "'p0' is there twice"),
+        (Found(["cat"], []), "out", Options(), "nothing to convert"),
     ):
         with pytest.raises(TissError, match=words):
-            write_folder(Found(classes, found.images), tmp_path / "out", Options())
-    with pytest.raises(TissError, match="254 classes"):
-        write_folder(Found([f"c{n}" for n in range(254)], found.images), tmp_path / "out", Options())
+            write_folder(what, tmp_path / out, options)
     assert not (tmp_path / "out").exists()
 
 
@@ -87,3 +102,43 @@ def test_masks_keep_their_numbers_and_look_like_something(tmp_path: Path) -> Non
     assert image.mode == "P"
     assert np.array_equal(np.array(image), mask)
     assert image.convert("RGB").getpixel((1, 0)) == (128, 0, 0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Found:
+    """Two pictures of 12 × 8 = 96 pixels: a cat of 16 under a dog of 4; two cats, one hidden by the other."""
+    images = []
+    for name, other in (("a", ("dog", square(2))), ("b", ("cat", square(3)))):
+        path = tmp_path / f"photos/{name}.jpg"
+        write_picture(path)
+        images.append(Labelled(name, path, name, (12, 8), (("cat", square(4)), other, ("void", square(1)))))
+    return Found(["cat", "dog", "bird", "void"], images)
+
+
+def test_pictures_objects_and_share_of_pixels(scene: Found, tmp_path: Path) -> None:
+    rows = summarise(scene, write_folder(scene, tmp_path / "out", Options()))
+    found = [(row.name, row.images, row.objects) for row in rows]
+    assert found == [("cat", 2, 3), ("dog", 1, 1), ("bird", 0, 0)]
+    assert [row.share * 192 for row in rows] == pytest.approx([12 + 15, 3, 0])
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["tv", "tvmonitor", "cat", "cat"], []),
+        (["tv", "Tv", "T V", "dog"], [["tv", "Tv", "T V"]]),
+        (["road-sign", "roadsign"], [["road-sign", "roadsign"]]),
+        (["background", "_background_", "Void", "void"], []),
+    ],
+)
+def test_lookalikes(names: list[str], groups: list[list[str]]) -> None:
+    assert find_lookalikes(names) == groups
+
+
+def test_pictures_without_labels_are_found_beside_the_others(scene: Found, tmp_path: Path) -> None:
+    assert find_unlabelled(scene) == []
+    for name in ("photos/d.JPG", "photos/c.png", "photos/.e.jpg", "elsewhere/f.jpg"):
+        write_picture(tmp_path / name)
+    (tmp_path / "photos/notes.txt").write_text("")
+    (tmp_path / "photos/folder.jpg").mkdir()
+    assert find_unlabelled(scene) == [tmp_path / "photos/c.png", tmp_path / "photos/d.JPG"]

@@ -1,7 +1,5 @@
 """Reads the labels of COCO, CVAT, labelme and Supervisely. Their files may hold anything: errors name the file."""
 
-from __future__ import annotations
-
 import base64
 import math
 import zlib
@@ -9,11 +7,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from tiss.data.convert.raster import Disc, Polygon, Runs, Shape, Stamp
-from tiss.data.convert.writing import Found, Labelled
-from tiss.data.folder import TEST_FOLDERS
+from tiss.data.classes import parse_colour
+from tiss.data.convert.labels import Disc, Found, Labelled, Polygon, Runs, Shape, Stamp
+from tiss.data.folder import TEST_FOLDERS, read_list
 from tiss.data.images import IMAGE_SUFFIXES, Colour
-from tiss.data.paired import read_list
 from tiss.errors import TissError
 from tiss.files import inside, read_json, read_text
 
@@ -30,10 +27,10 @@ def read_coco(source: Path, images: Path | None = None) -> Found:
     """
     where = str(source)
     document = _table(read_json(source, MAX_JSON), where)
-    folder = images or next((f for f in (source.parent / "images",) if f.is_dir()), source.parent)
-    categories = {
-        _number(item, "id", where): _name(item, "name") for item in _items(document, "categories", where)
-    }
+    beside = source.parent / "images"
+    folder = images or (beside if beside.is_dir() else source.parent)
+    listed = _items(document, "categories", where)
+    categories = {_number(item, "id", where): _name(item, "name") for item in listed}
     objects: dict[int, list[tuple[str, Shape]]] = defaultdict(list)
     found = Found([categories[id] for id in sorted(categories)], [])
     for item in _items(document, "annotations", where):
@@ -79,9 +76,9 @@ def _coco_shape(segmentation: Any, where: str) -> Shape | None:
     if not isinstance(size, list) or len(size) != 2 or not all(type(side) is int for side in size):
         raise TissError(f"{where}: a run-length mask needs its size, [height, width]")
     if isinstance(counts, str):
-        return Runs(*size, decode_runs(counts, where))
+        return Runs(size[0], size[1], decode_runs(counts, where))
     if isinstance(counts, list) and all(type(count) is int for count in counts):
-        return Runs(*size, tuple(counts))
+        return Runs(size[0], size[1], tuple(counts))
     raise TissError(f"{where}: a run-length mask needs its counts, numbers or text")
 
 
@@ -119,9 +116,8 @@ def read_cvat(source: Path, images: Path | None = None) -> Found:
     """
     colours = _read_labelmap(source / "labelmap.txt")
     folder, masks = images or source / "JPEGImages", source / "SegmentationClass"
-    lists = {
-        path.stem.lower(): path for path in sorted((source / "ImageSets" / "Segmentation").glob("*.txt"))
-    }
+    texts = sorted((source / "ImageSets" / "Segmentation").glob("*.txt"))
+    lists = {path.stem.lower(): path for path in texts}
     tested = next((lists[name] for name in TEST_FOLDERS if name in lists), None)
     splits: dict[str, str] = {}
     if tested is not None and "train" in lists:
@@ -147,10 +143,9 @@ def _read_labelmap(path: Path) -> dict[Colour, str]:
         if not line.strip() or line.startswith("#"):
             continue
         name, _, rest = line.partition(":")
-        values = [word.strip() for word in rest.split(":")[0].split(",")]
-        if not name or len(values) != 3 or not all(v.isdecimal() and int(v[:9]) < 256 for v in values):
+        colour = parse_colour([word.strip() for word in rest.split(":")[0].split(",")])
+        if not name or colour is None:
             raise TissError(f"{path}, line {number}: expected 'label:r,g,b:parts:actions'")
-        colour = (int(values[0]), int(values[1]), int(values[2]))
         if colours.get(colour, name) != name:
             raise TissError(f"{path}, line {number}: {name!r} has the colour of {colours[colour]!r}")
         colours[colour] = name.strip()
@@ -174,14 +169,16 @@ def read_labelme(source: Path, images: Path | None = None) -> Found:
     for path in files:
         where = str(path)
         document = _table(read_json(path, MAX_JSON), where)
-        shapes = [(_name(item, "label"), _labelme_shape(item, where, found.left_out))
-                  for item in _items(document, "shapes", where)]  # fmt: skip
-        objects = tuple((label, shape) for label, shape in shapes if shape is not None)
+        objects = [
+            (_name(item, "label"), shape)
+            for item in _items(document, "shapes", where)
+            if (shape := _labelme_shape(item, where, found.left_out)) is not None
+        ]
         size = (_number(document, "imageWidth", where), _number(document, "imageHeight", where))
         folders = [path.parent, *([images] if images else [])]
-        image = _find_image(str(document.get("imagePath", "")), folders, where)
+        image = _find_image([str(document.get("imagePath", ""))], folders, where)
         id = path.relative_to(base).with_suffix("").as_posix()
-        found.images.append(Labelled(id, image, where, size, objects))
+        found.images.append(Labelled(id, image, where, size, tuple(objects)))
     found.classes = sorted({label for item in found.images for label, _ in item.objects})
     return found
 
@@ -218,30 +215,26 @@ def read_supervisely(source: Path, images: Path | None = None) -> Found:
     for folder in folders:
         prefix = "" if len(folders) == 1 else folder.relative_to(source).as_posix() + "/"
         for path in sorted((folder / "ann").glob("*.json")):
-            found.images.append(_read_supervisely_image(path, prefix, images or folder / "img", found))
+            where = str(path)
+            document = _table(read_json(path, MAX_JSON), where)
+            size = _table(document.get("size"), where)
+            objects = []
+            for item in _items(document, "objects", where):
+                label = _name(item, "classTitle")
+                if label not in found.classes:
+                    raise TissError(f"{where}: class {label!r} is not in meta.json")
+                shape = _supervisely_shape(item, where)
+                if shape is None:
+                    found.left_out[f"figures of the kind {item.get('geometryType')}"] += 1
+                else:
+                    objects.append((label, shape))
+            # annotations are named after the image's whole file name, cat.jpg.json; older ones after its stem
+            names = [f"{path.stem}{suffix}" for suffix in ("", ".jpg", ".png", ".jpeg")]
+            names = names[:1] if Path(path.stem).suffix else names
+            image = _find_image(names, [images or folder / "img"], where)
+            sides = (_number(size, "width", where), _number(size, "height", where))
+            found.images.append(Labelled(f"{prefix}{image.stem}", image, where, sides, tuple(objects)))
     return found
-
-
-def _read_supervisely_image(path: Path, prefix: str, images: Path, found: Found) -> Labelled:
-    where = str(path)
-    document = _table(read_json(path, MAX_JSON), where)
-    size = _table(document.get("size"), where)
-    objects = []
-    for item in _items(document, "objects", where):
-        label = _name(item, "classTitle")
-        if label not in found.classes:
-            raise TissError(f"{where}: class {label!r} is not in meta.json")
-        shape = _supervisely_shape(item, where)
-        if shape is None:
-            found.left_out[f"figures of the kind {item.get('geometryType')}"] += 1
-        else:
-            objects.append((label, shape))
-    # annotations are named after the image's whole file name, cat.jpg.json; older ones after its stem
-    suffixes = [""] if Path(path.stem).suffix else [".jpg", ".png", ".jpeg"]
-    names = [f"{path.stem}{suffix}" for suffix in suffixes]
-    image = _find_image(next((n for n in names if (images / n).is_file()), names[0]), [images], where)
-    sides = (_number(size, "width", where), _number(size, "height", where))
-    return Labelled(f"{prefix}{image.stem}", image, where, sides, tuple(objects))
 
 
 def _supervisely_shape(item: dict[str, Any], where: str) -> Shape | None:
@@ -266,8 +259,8 @@ def _inflated(data: bytes, where: str) -> bytes:
     """Bitmaps are PNG files, compressed again with zlib."""
     if data.startswith(b"\x89PNG"):
         return data
+    stream = zlib.decompressobj()
     try:
-        stream = zlib.decompressobj()
         result = stream.decompress(data, _MAX_BITMAP)
     except zlib.error:
         raise TissError(f"{where}: broken bitmap data") from None
@@ -281,13 +274,13 @@ def _rectangle(one: tuple[float, float], other: tuple[float, float]) -> Polygon:
     return Polygon((((x0, y0), (x1, y0), (x1, y1), (x0, y1)),))
 
 
-def _find_image(name: str, folders: list[Path], where: str) -> Path:
+def _find_image(names: list[str], folders: list[Path], where: str) -> Path:
     """The image that a label file names, by its last part alone, so that a file cannot point elsewhere."""
-    last = name.replace("\\", "/").rsplit("/", 1)[-1]
-    for folder in folders:
-        if last and (folder / last).is_file():
-            return folder / last
-    raise TissError(f"{where}: its image {last!r} is not in {', '.join(map(str, folders))}; give `images`")
+    last = [name.replace("\\", "/").rsplit("/", 1)[-1] for name in names]
+    for path in (folder / name for folder in folders for name in last if name):
+        if path.is_file():
+            return path
+    raise TissError(f"{where}: its image {last[0]!r} is not in {', '.join(map(str, folders))}; give `images`")
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:

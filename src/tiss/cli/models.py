@@ -1,0 +1,282 @@
+"""Commands on models: lists, training on one's own images, prediction, comparison, export, upload and the web page."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tiss.cli.flags import NoOptions
+from tiss.config import REQUIRED, setting
+from tiss.errors import TissError
+from tiss.user.options import ExtendOptions, TrainOptions
+
+FAMILIES = {"vit": "ViT", "hierarchical": "Swin, SegFormer", "cnn": "CNN"}
+
+
+def methods(options: NoOptions) -> int:
+    """Lists every method, what it minimises, and the encoders that it works with."""
+    from tiss.methods.base import METHODS
+    from tiss.report.render import format_table
+
+    rows = []
+    for name in METHODS:
+        method = METHODS.get(name)
+        rows.append((name, method.summary, *("yes" if one in method.families else "no" for one in FAMILIES)))
+    print(format_table(("name", "what it does", *FAMILIES.values()), rows))
+    print("\ntiss run --method NAME --help shows a method's settings.")
+    return 0
+
+
+def encoders(options: NoOptions) -> int:
+    """Lists every encoder with its size; timm's names work too if timm is installed."""
+    from tiss.models import list_encoders
+    from tiss.report.render import format_table
+
+    heads = ("name", "family", "M parameters", "stride", "image size", "decoder")
+    rows = []
+    for one in list_encoders():
+        count = sum(parameter.numel() for parameter in one.parameters())
+        numbers = (f"{count / 1e6:.4g}", str(one.pyramid[-1].stride), str(one.default_image_size))
+        rows.append((one.name, one.family, *numbers, one.default_decoder))
+    print(format_table(heads, rows))
+    print("\nAny other encoder of timm works by its name: pip install 'tiss[timm]'.")
+    return 0
+
+
+def train(options: TrainOptions) -> int:
+    """A first model from a labelled folder, for `tiss extend`, `predict`, `export` and `app`. FOLDER holds images/,
+    masks/ (PNG, pixel value = class number) and classes.txt (one name per line, `background` first); `tiss data
+    convert` makes one from exports of CVAT, labelme, COCO or Supervisely. Images in images/test are kept for the test;
+    without that folder, a fifth of the images is. Settings that are not given follow from the number and the size of
+    the images; thin objects need a large --size.
+
+    Examples:
+      tiss train warehouse --out first
+      tiss train warehouse --out first --encoder vit_small_patch16_384 --epochs 30
+    """
+    from tiss.engine.progress import TerminalReporter
+    from tiss.user import train as user
+
+    print(user.train(options, TerminalReporter()))
+    print(f"\nmodel: {options.out}; images and tables: {options.out}/report.html")
+    return 0
+
+
+def extend(options: ExtendOptions) -> int:
+    """One step: MODEL, which stays as it is, learns new classes from a folder and becomes a new model. Only the new
+    classes need labels: old ones in the images may stay unlabelled. MODEL is a model folder, a run folder (its last
+    step), or a SegFormer in transformers' format, local or on the hub. The new model can be extended again.
+    The folder holds images/ and masks/ with files of the same names. Masks are PNGs: 0 = anything else, 255 = ignore,
+    class numbers in the order of classes.txt or, without that file, of --classes (1, 2, …).
+    Prints how well the new classes are segmented on held-out images, and what happened to the old ones.
+
+    Examples:
+      tiss extend first --data tonight --classes forklift --out second
+      tiss extend runs/voc-15-1-overlapped-mib-seed0 --data mine --classes "forklift,pallet" --out with-forklift
+      tiss extend nvidia/segformer-b0-finetuned-ade-512-512 --data mine --classes forklift --out segformer-forklift
+    """
+    from tiss.engine.progress import TerminalReporter
+    from tiss.user import train as user
+
+    print(user.extend(options, TerminalReporter()))
+    print(f"\nmodel: {options.out}; images with the largest changes: {options.out}/report.html")
+    return 0
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    model: str = setting(REQUIRED, "model folder, run folder or hub name", positional=True)
+    path: tuple[str, ...] = setting(REQUIRED, "images, folders, patterns, videos", positional=True)
+    out: str = setting("predictions", "folder for the results")
+    size: int | None = setting(None, "shorter side at which the model sees images (None: the model's own)")
+    native: bool = setting(False, "keep large images at their own size and slide a window over them")
+    batch: int = setting(8, "images of one size segmented at once")
+    every: int = setting(1, "of a video, take one frame out of this many")
+    opacity: float = setting(0.55, "opacity of the colours in the overlays, 0 to 1")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "every"):
+            if getattr(self, name) < 1:
+                raise TissError(f"{getattr(self, name)}: must be 1 or more", setting=name)
+
+
+def predict(options: PredictOptions) -> int:
+    """Segments images, whole folders, patterns such as 'shots/*.jpg' and videos. Writes into --out
+      masks/      PNGs whose pixel values are class numbers, at the image's own size
+      overlays/   the image with each class in its colour and a legend
+      shares.csv  the share of each image that each class covers; shares.json has the same
+    The same command resumes after a stop. Files that cannot be read are listed in broken.txt; the exit code is then 1.
+
+    Examples:
+      tiss predict second shots --out segmented
+      tiss predict second 'shots/*.jpg' night.mp4 --every 10 --out segmented
+      tiss predict second aerial.tif --native --out segmented
+    """
+    from tiss.engine.progress import TerminalReporter
+    from tiss.user.model_source import find_source, open_predictor
+    from tiss.user.predict import SETTINGS, find_items, import_av, predict_items
+
+    out = Path(options.out).expanduser()
+    items = find_items(options.path, out if (out / SETTINGS).is_file() else None)
+    if any(item.is_video for item in items):
+        import_av()
+    source = find_source(options.model)
+    predictor = open_predictor(source, options.size, options.native, options.device)
+    done = predict_items(
+        predictor,
+        items,
+        out,
+        source.hash(),
+        TerminalReporter(),
+        batch=options.batch,
+        every=options.every,
+        opacity=options.opacity,
+    )
+    before = f" ({done.resumed} of them earlier)" if done.resumed else ""
+    print(f"{len(done.shares)} images{before}; masks, overlays and shares.csv are in {out}")
+    for line in done.broken:
+        print(f"tiss: left out: {line}", file=sys.stderr)
+    return 1 if done.broken else 0
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    old: str = setting(REQUIRED, "the model before: a model folder, run folder or hub name", positional=True)
+    new: str = setting(REQUIRED, "the model after", positional=True)
+    data: str = setting(REQUIRED, "folder of images, labelled or not")
+    out: str | None = setting(None, "folder for report.html and the images that lost most (None: text only)")
+    size: int | None = setting(None, "shorter side at which both models see images (None: each its own)")
+    json: bool = setting(False, "print the result as JSON")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+
+
+def compare(options: CompareOptions) -> int:
+    """What a new model gained and what it lost. --data is a labelled folder (images/, masks/, classes.txt; images/test
+    is used if it exists) or any folder of images. Classes with labels get their IoU under both models. Every old class
+    gets the area that it covers under both, in red where it shrinks. --out also writes a page with the images that lost
+    most.
+
+    Examples:
+      tiss compare first second --data warehouse
+      tiss compare first second --data shots --out difference
+    """
+    from tiss.engine.progress import TerminalReporter
+    from tiss.user.compare import compare_models, describe, draw_worst, open_images, write_comparison
+    from tiss.user.model_source import check_out, find_source, open_predictor
+
+    out = check_out(options.out) if options.out else None
+    sources = find_source(options.old), find_source(options.new)
+    old, new = (open_predictor(source, options.size, False, options.device) for source in sources)
+    images = open_images(options.data, old.classes, new.classes)
+    result = compare_models(old, new, images, TerminalReporter())
+    if out is not None:
+        drawn = draw_worst(result, images, old, new)
+        write_comparison(out, f"{options.old} and {options.new}", result, drawn)
+    if options.json:
+        print(json.dumps(result.to_json(), indent=2))
+        return 0
+    print("\n".join([*describe(result), *(f"  {caption}" for caption in result.captions().values())]))
+    for line in result.broken:
+        print(f"tiss: left out: {line}", file=sys.stderr)
+    if out is not None:
+        print(f"open {out / 'report.html'}")
+    return 0
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    model: str = setting(REQUIRED, "model folder, run folder or hub name", positional=True)
+    format: Literal["onnx", "torch"] = setting("onnx", "onnx: for onnxruntime; torch: torch.export")
+    out: str | None = setting(None, "file to write (None: the model's name with .onnx or .pt2)")
+    data: str | None = setting(None, "images to check on: a file, folder or pattern (None: drawn ones)")
+    size: int | None = setting(None, "shorter side of those images (None: the model's own)")
+
+
+def export(options: ExportOptions) -> int:
+    """One file that runs without tiss. Input: `images`, uint8, N × 3 × H × W, RGB (normalisation is inside the file).
+    Output: `labels`, uint8, N × H × W, and `logits`. Batch and size are free where the model allows it; the class names
+    are in the file's metadata. The file is compared with the model on images and is not written if they differ.
+
+    Examples:
+      tiss export third --data shots
+      tiss export third --format torch --out third.pt2
+    """
+    from tiss.user.export import SUFFIX, export_model, import_onnx
+    from tiss.user.model_source import check_out, find_source, open_predictor
+
+    if options.format == "onnx":
+        import_onnx()
+    source = find_source(options.model)
+    path = check_out(options.out or source.folder.resolve().name + SUFFIX[options.format])
+    predictor = open_predictor(source, options.size, False, "cpu")
+    data = [options.data] if options.data else []
+    done = export_model(predictor.model, path, options.format, predictor.size, data)
+    print(
+        f"{path}: free in {done.dynamic}; on {done.images} images {100 * done.equal:.2f} % of the pixels as "
+        f"the model, logits within {done.difference:.1e}"
+    )
+    return 0
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    model: str = setting(REQUIRED, "model folder or run folder", positional=True)
+    name: str = setting(REQUIRED, "OWNER/NAME on the hub", positional=True)
+    private: bool = setting(False, "make the repository private")
+    message: str = setting("Add model", "commit message")
+
+
+def push(options: PushOptions) -> int:
+    """Uploads a model folder: config.json, model.safetensors and a card with its scenario, steps, scores, data and
+    limits. Afterwards anyone can load it with tiss.from_pretrained("OWNER/NAME") and extend it with `tiss extend
+    OWNER/NAME`. The access token is the hub's own (`hf auth login` or HF_TOKEN); HF_ENDPOINT names another hub.
+
+    Examples:
+      tiss push third my-team/forklifts
+      tiss push runs/voc-15-1-overlapped-tiss-seed0/step-5 my-team/voc-15-1 --private
+    """
+    from tiss.user.model_source import find_source, push_model
+
+    address = push_model(find_source(options.model), options.name, options.private, options.message)
+    print(f"{address}\nload it with tiss.from_pretrained({options.name!r})")
+    return 0
+
+
+@dataclass(frozen=True)
+class AppOptions:
+    model: str = setting(REQUIRED, "run folder or model folder", positional=True)
+    address: str = setting("127.0.0.1", "address to serve at; any but loopback needs a password")
+    port: int = setting(7860, "port to serve at")
+    user: str = setting("tiss", "name to log in with, if there is a password")
+    password: str | None = setting(None, "better in TISS_APP_PASSWORD: others can see command lines")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+
+
+def app(options: AppOptions) -> int:
+    """A page to try a model: drop an image and see it segmented, and slide through the steps to see what the model knew
+    at each. Hover over the image to read the class of a pixel, tick classes off and on, put old and new side by side,
+    and look at the run's curves and tables. The slider follows a run's steps, or a model's parents as far as their
+    folders exist. Only this machine can open the page, unless --address says otherwise and a password is set.
+
+    Examples:
+      tiss app third
+      tiss app runs/demo/tiss-seed0 --port 8000
+      TISS_APP_PASSWORD=... tiss app third --address 0.0.0.0
+    """
+    from tiss.app.server import PASSWORD, Place, check_place, import_gradio, serve
+    from tiss.app.steps import open_steps
+
+    password = options.password or os.environ.get(PASSWORD)
+    place = Place(options.address, options.port, options.user, password)
+    check_place(place)
+    import_gradio()
+    steps = open_steps(options.model, options.device)
+    try:
+        folder = Path(options.model).expanduser()
+        serve(steps, folder, place, lambda url: print(f"{url}  (stop with Ctrl-C)", flush=True))
+    except KeyboardInterrupt:
+        print("stopped")
+    return 0

@@ -1,0 +1,316 @@
+"""The published benchmarks as they come from their makers: Pascal VOC 2012, ADE20K and Cityscapes."""
+
+import struct
+import warnings
+import zlib
+from collections import Counter
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from tiss.data.base import DATASETS, IGNORE, check_labels, stop_at
+from tiss.data.classes import class_table, read_table
+from tiss.data.folder import Listing, PairedDataset, missing_folders, read_list
+from tiss.data.images import MAX_PIXELS, Colour, load_mask
+from tiss.data.index import Pair, parallel_map
+from tiss.errors import TissError
+from tiss.files import atomic_folder, read_bytes, read_json, write_text
+
+AUGMENTED, ORIGINAL = "SegmentationClassAug", "SegmentationClass"
+ADE_FOLDER = "ADEChallengeData2016"
+IMAGE = "_leftImg8bit.png"
+TRAIN_IDS, LABEL_IDS, POLYGONS = "_gtFine_labelTrainIds.png", "_gtFine_labelIds.png", "_gtFine_polygons.json"
+
+
+def voc_colours(count: int = 21) -> list[Colour]:
+    """VOC's colour map: the bits of a label go to red, green and blue in turn, highest bit first.
+
+    >>> voc_colours()[15]
+    (192, 128, 128)
+    """
+    bits = np.arange(count)[:, None] >> np.arange(8) & 1  # lowest first
+    colours = np.zeros((count, 3), int)
+    for bit in range(8):
+        colours[:, bit % 3] |= bits[:, bit] << (7 - bit // 3)
+    return [(red, green, blue) for red, green, blue in colours.tolist()]
+
+
+@DATASETS.register("voc")
+class VOC(PairedDataset):
+    """VOC 2012: 20 classes, 0 = background, 255 = border; `train` is train_aug (10,582), `test` val (1,449).
+
+    `root` is VOC2012, VOCdevkit, or the folder that holds VOCdevkit. Masks come from SegmentationClassAug;
+    where only SegmentationClass is there, `train` is VOC's own 1,464 images, with a warning: no published
+    result uses them.
+    """
+
+    name = "voc"
+    classes = (
+        "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+        "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
+        "tvmonitor",
+    )  # fmt: skip
+    default_task = "15-1"
+    needs = ("JPEGImages",)
+    places = ("", "VOC2012", "VOCdevkit/VOC2012")
+    remedy = "`tiss data download voc` gets it"
+
+    def find_pairs(self, split: str) -> Listing:
+        augmented = (self._root / AUGMENTED).is_dir()
+        masks = self._root / (AUGMENTED if augmented else ORIGINAL)
+        if not masks.is_dir():
+            problem = f"{self._root}: neither {AUGMENTED} nor {ORIGINAL} is there; see docs/data.md"
+            return Listing({}, [problem])
+        if split == "test":
+            ids = self._list("val.txt")
+        elif augmented:
+            ids = self._augmented_ids(masks)
+        else:
+            warnings.warn(
+                f"{self._root}: no {AUGMENTED}, so training uses VOC's own 1,464 masks instead of the 10,582 "
+                "of every published result; `tiss data download voc` makes them",
+                stacklevel=2,
+            )
+            ids = self._list("train.txt")
+        twice = [id for id, count in Counter(ids).items() if count > 1]
+        problems = [f"{self._root}: id {id} is there twice in the {split} list" for id in twice]
+        images = self._root / "JPEGImages"
+        return Listing({id: Pair(f"{images}/{id}.jpg", f"{masks}/{id}.png") for id in ids}, problems)
+
+    def _augmented_ids(self, masks: Path) -> list[str]:
+        try:
+            return self._list("train_aug.txt", "trainaug.txt")
+        except TissError:
+            # The folder holds the masks of train_aug and val and nothing else, so the list follows from it.
+            return sorted({path.stem for path in masks.glob("*.png")} - set(self._list("val.txt")))
+
+    def _list(self, *names: str) -> list[str]:
+        folders = [self._root / "ImageSets" / name for name in ("Segmentation", "SegmentationAug", "")]
+        for path in (folder / name for folder in folders for name in names):
+            if path.is_file():
+                return read_list(path)
+        raise TissError(f"{folders[0] / names[0]}: the list is missing; `tiss data download voc` gets it")
+
+    def colours(self) -> list[Colour]:
+        return voc_colours()
+
+
+@DATASETS.register("ade20k")
+class ADE20K(PairedDataset):
+    """The scene-parsing challenge of 2016, 150 classes; `train` is training (20,210 images), `test` validation (2,000).
+
+    Label 0, "other", is no class: it is the background in training and is ignored in a test. `root` is
+    ADEChallengeData2016 or the folder that holds it.
+    """
+
+    name = "ade20k"
+    classes, _colours = class_table("ade20k")
+    has_background = False
+    background_in_test = IGNORE
+    default_task = "100-10"
+    needs = ("images/training",)
+    places = ("", ADE_FOLDER)
+    remedy = "`tiss data download ade20k` gets it"
+
+    def find_pairs(self, split: str) -> Listing:
+        name = {"train": "training", "test": "validation"}[split]
+        images, masks = self._root / "images" / name, self._root / "annotations" / name
+        problems = missing_folders(images, masks)
+        stems = {path.stem for path in images.glob("*.jpg")}
+        for stem in sorted({path.stem for path in masks.glob("*.png")} - stems):
+            problems.append(f"{masks / stem}.png: its image {images / stem}.jpg is missing")
+        pairs = {stem: Pair(f"{images}/{stem}.jpg", f"{masks}/{stem}.png") for stem in stems}
+        return Listing(pairs, problems)
+
+    def colours(self) -> list[Colour]:
+        return self._colours
+
+
+@DATASETS.register("cityscapes")
+class Cityscapes(PairedDataset):
+    """19 classes of street scenes, without a background: train ids in their order as label values 1 to 19.
+
+    Void is 255; `test` is val, whose labels are public. `root` holds leftImg8bit and gtFine. Labels come from
+    labelTrainIds, else labelIds, else the polygons, drawn in the order of the file as the data set's own tools do.
+    """
+
+    name = "cityscapes"
+    classes, _colours = class_table("cityscapes")
+    has_background = False
+    default_task = "14-1"
+    needs = ("leftImg8bit", "gtFine")
+    places = ("", "cityscapes")
+    remedy = "see `tiss data download cityscapes`"
+
+    def find_pairs(self, split: str) -> Listing:
+        name = {"train": "train", "test": "val"}[split]
+        images, masks = self._root / "leftImg8bit" / name, self._root / "gtFine" / name
+        problems = missing_folders(images, masks)
+        pairs = {}
+        for path in sorted(images.glob(f"*/*{IMAGE}")):
+            id = path.name.removesuffix(IMAGE)
+            stem = masks / path.parent.name / id
+            found = [f"{stem}{ending}" for ending in (TRAIN_IDS, LABEL_IDS, POLYGONS)]
+            pairs[id] = Pair(str(path), next((mask for mask in found if Path(mask).is_file()), found[0]))
+        if not pairs and not problems:
+            problems.append(f"{images}: no images named CITY/*{IMAGE} in it")
+        return Listing(pairs, problems)
+
+    def read_label(self, path: str) -> np.ndarray:
+        if path.endswith(POLYGONS):
+            return draw_polygons(path)
+        values = load_mask(path)
+        by_label_id = path.endswith(LABEL_IDS)
+        highest = 33 if by_label_id else len(self.classes) - 1
+        check_labels(np.bincount(values.ravel(), minlength=256), path, highest)
+        if by_label_id:
+            return _from_label_ids()[values]
+        return np.where(values == IGNORE, values, values + np.uint8(1))
+
+    def colours(self) -> list[Colour]:
+        return self._colours
+
+
+@cache
+def _from_label_ids() -> np.ndarray:
+    table = np.full(256, IGNORE, np.uint8)
+    for row in read_table("cityscapes_classes"):
+        table[int(row["label_id"])] = int(row["label"])
+    return table
+
+
+def draw_polygons(path: str) -> np.ndarray:
+    """Labels from a polygon file, uint8 H × W: objects in the order of the file, later ones on top."""
+    document = read_json(path)
+    numbers = {name: label for label, name in enumerate(Cityscapes.classes, 1)}
+    numbers["polegroup"] = IGNORE  # the one group that the data set's own tools do not count as its class
+    try:
+        size = (int(document["imgWidth"]), int(document["imgHeight"]))
+        if min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
+            raise TissError(f"{path}: a size of {size[0]} × {size[1]} is not drawn")
+        mask = Image.new("L", size, IGNORE)
+        draw = ImageDraw.Draw(mask)
+        for item in document["objects"]:
+            name = str(item["label"])
+            if name == "license plate" or item.get("deleted"):  # its id is negative: the car behind it counts
+                continue
+            label = numbers.get(name, numbers.get(name.removesuffix("group"), IGNORE))
+            draw.polygon([(float(x), float(y)) for x, y in item["polygon"]], fill=label)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise TissError(f"{path}: not a Cityscapes polygon file ({type(error).__name__}: {error})") from None
+    return np.array(mask)
+
+
+# VOC's augmented masks are those of the Semantic Boundaries Dataset (SBD) beside VOC's own. SBD keeps them in MATLAB
+# files (level 5); only as much of that format is read as they use.
+
+_NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_MATRIX, _COMPRESSED = 14, 15
+_STRUCT, _NUMERIC_CLASSES = 2, range(6, 16)
+_MAX_BYTES = 64 << 20
+
+
+def make_augmented(voc: Path, sbd: Path) -> int:
+    """Writes SegmentationClassAug and train_aug.txt into `voc` from SBD's folder; returns how many masks.
+
+    VOC's own masks are kept where there are any (they have the border, 255); SBD gives the others. The list
+    is SBD's train and val and VOC's train without VOC's val: 10,582 ids.
+    """
+    if (voc / AUGMENTED).exists():
+        raise TissError(f"{voc / AUGMENTED}: already there; remove it to make it again")
+    lists = voc / "ImageSets" / "Segmentation"
+    own_train, own_test = set(read_list(lists / "train.txt")), set(read_list(lists / "val.txt"))
+    places = [sbd / name for name in ("", "dataset", "benchmark_RELEASE/dataset")]
+    source = next((place for place in places if (place / "cls").is_dir()), None)
+    if source is None:
+        raise TissError(f"{sbd} has no dataset/cls; give SBD's unpacked benchmark_RELEASE", setting="sbd")
+    theirs = set(read_list(source / "train.txt")) | set(read_list(source / "val.txt"))
+    train = (theirs | own_train) - own_test
+    jobs = [voc / ORIGINAL / f"{id}.png" for id in sorted(own_train | own_test)]
+    jobs += [source / "cls" / f"{id}.mat" for id in sorted(train - own_train)]
+    with atomic_folder(voc / AUGMENTED, durable=False) as temporary:
+        write = partial(_write_mask, folder=temporary)
+        stop_at([fault for fault in parallel_map(write, jobs, "Writing masks") if fault])
+        write_text(lists / "train_aug.txt", "".join(f"{id}\n" for id in sorted(train)))
+    return len(jobs)
+
+
+def _write_mask(source: Path, folder: Path) -> str | None:
+    try:
+        mask = read_matlab_mask(source) if source.suffix == ".mat" else load_mask(source)
+    except TissError as error:
+        return str(error)
+    Image.fromarray(mask).save(folder / f"{source.stem}.png")
+    return None
+
+
+def read_matlab_mask(path: Path) -> np.ndarray:
+    """GTcls.Segmentation of an SBD file, uint8 H × W."""
+    data = read_bytes(path, _MAX_BYTES)
+    try:
+        if data[:6] != b"MATLAB" or data[126:128] not in (b"IM", b"MI"):
+            raise ValueError("no MATLAB level 5 file")
+        order = "<" if data[126:128] == b"IM" else ">"
+        reader = _Reader(data[128:], order)
+        kind, body = reader.element()
+        if kind == _COMPRESSED:
+            stream = zlib.decompressobj()
+            reader = _Reader(stream.decompress(body, _MAX_BYTES), order)
+            if stream.unconsumed_tail:
+                raise ValueError("too large")
+            body = reader.element()[1]
+        return _segmentation(_Reader(body, order))
+    except (ValueError, struct.error, zlib.error, IndexError, KeyError, TypeError) as error:
+        raise TissError(f"{path}: not a mask of SBD ({error})") from None
+
+
+class _Reader:
+    """Reads the elements of a MATLAB file: tag, bytes, padding to eight."""
+
+    def __init__(self, data: bytes, order: str) -> None:
+        self.data, self.order, self.place = data, order, 0
+
+    def element(self) -> tuple[int, bytes]:
+        kind, size = struct.unpack_from(f"{self.order}II", self.data, self.place)
+        begin = self.place + 8
+        if kind >> 16:  # up to four bytes are in the tag itself
+            kind, size, begin, end = kind & 0xFFFF, kind >> 16, self.place + 4, begin
+        else:  # a compressed element is not padded
+            end = begin + size + (-size % 8 if kind != _COMPRESSED else 0)
+        if begin + size > len(self.data):
+            raise ValueError("cut off")
+        self.place = end
+        return kind, self.data[begin : begin + size]
+
+    def numbers(self) -> np.ndarray:
+        kind, data = self.element()
+        return np.frombuffer(data, self.order + _NUMBERS[kind])
+
+    def header(self) -> tuple[int, tuple[int, ...]]:
+        """Class and dimensions of the matrix that starts here; its name is skipped."""
+        flags, dimensions = self.numbers(), self.numbers()
+        self.element()
+        return int(flags[0]) & 0xFF, tuple(int(length) for length in dimensions)
+
+
+def _segmentation(reader: _Reader) -> np.ndarray:
+    if reader.header()[0] != _STRUCT:
+        raise ValueError("no struct in it")
+    length = int(reader.numbers()[0])
+    _, names = reader.element()
+    for at in range(0, len(names), length):
+        tag, body = reader.element()
+        if tag == _MATRIX and names[at : at + length].split(b"\0")[0] == b"Segmentation":
+            break
+    else:
+        raise ValueError("no field Segmentation")
+    reader = _Reader(body, reader.order)
+    kind, shape = reader.header()
+    if kind not in _NUMERIC_CLASSES or len(shape) != 2 or shape[0] * shape[1] > MAX_PIXELS:
+        raise ValueError(f"a mask of class {kind} and shape {shape}")
+    values = reader.numbers()
+    if values.size != shape[0] * shape[1] or values.min(initial=0) < 0 or values.max(initial=0) > 255:
+        raise ValueError("labels that do not fit")
+    return np.ascontiguousarray(values.reshape(shape, order="F").astype(np.uint8))

@@ -1,0 +1,294 @@
+"""VOC with SBD, ADE20K and Cityscapes, as their makers lay them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.samples import make_voc, write_mask, write_picture
+from tiss.cli.data import main
+from tiss.data.base import DATASETS
+from tiss.data.benchmarks import (
+    ADE20K,
+    LABEL_IDS,
+    POLYGONS,
+    TRAIN_IDS,
+    VOC,
+    Cityscapes,
+    make_augmented,
+    read_matlab_mask,
+    voc_colours,
+)
+from tiss.data.images import load_mask
+from tiss.errors import TissError
+
+TRAIN = {"2007_000003": [0, 20, 255], "2007_000001": [0, 1], "2008_000002": [15]}
+LISTS = "VOCdevkit/VOC2012/ImageSets/Segmentation"
+
+
+@pytest.fixture
+def voc(tmp_path: Path) -> Path:
+    return make_voc(tmp_path / "data", TRAIN, {"2007_000009": [0, 4]})
+
+
+@pytest.mark.parametrize("inner", ["", "VOCdevkit", "VOCdevkit/VOC2012"])
+def test_voc_root_may_be_any_of_three(voc: Path, inner: str) -> None:
+    dataset = VOC(str(voc / inner))
+    assert DATASETS.get("voc") is VOC
+    assert dataset.ids("train") == sorted(TRAIN)
+    assert dataset.classes_present("train")["2007_000003"] == {20}
+    assert dataset.classes_present("test") == {"2007_000009": {4}}
+    assert dataset.read("train", "2007_000003").label.unique().tolist() == [0, 20, 255]
+    assert len(dataset.classes) == 20
+    assert dataset.root_path() == voc / "VOCdevkit/VOC2012"
+
+
+def test_voc_train_list_of_paths_or_none(voc: Path) -> None:
+    lines = "".join(f"/JPEGImages/{id}.jpg /SegmentationClassAug/{id}.png\n" for id in TRAIN)
+    (voc / LISTS / "train_aug.txt").write_text(lines)
+    assert VOC(str(voc)).ids("train") == sorted(TRAIN)
+    (voc / LISTS / "train_aug.txt").unlink()
+    assert VOC(str(voc)).ids("train") == sorted(TRAIN), "all augmented masks but val"
+    (voc / LISTS / "val.txt").unlink()
+    with pytest.raises(TissError, match=r"val\.txt: the list is missing"):
+        VOC(str(voc)).ids("train")
+
+
+def test_voc_original_masks_only_with_a_warning(voc: Path) -> None:
+    inner = voc / "VOCdevkit/VOC2012"
+    (inner / "SegmentationClassAug").rename(inner / "SegmentationClass")
+    (voc / LISTS / "train_aug.txt").rename(voc / LISTS / "train.txt")
+    with pytest.warns(UserWarning, match="1,464 masks instead of the 10,582"):
+        assert VOC(str(voc)).ids("train") == sorted(TRAIN)
+    (inner / "SegmentationClass").rename(inner / "elsewhere")
+    with pytest.raises(TissError, match="neither SegmentationClassAug nor SegmentationClass"):
+        VOC(str(voc)).ids("train")
+
+
+def test_voc_faults_are_named(voc: Path, tmp_path: Path) -> None:
+    mask = voc / "VOCdevkit/VOC2012/SegmentationClassAug/2007_000001.png"
+    write_mask(mask, [0, 37])
+    with pytest.raises(TissError, match=r"2007_000001\.png: label 37"):
+        VOC(str(voc)).classes_present("train")
+    mask.unlink()
+    with pytest.raises(TissError, match=r"2007_000001\.jpg: its mask .* is missing"):
+        VOC(str(voc)).classes_present("train")
+    with open(voc / LISTS / "train_aug.txt", "a") as file:
+        file.write("2007_000001\n")
+    with pytest.raises(TissError, match="2007_000001 is there twice"):
+        VOC(str(voc)).ids("train")
+    with pytest.raises(TissError, match="VOC2012/JPEGImages"):
+        VOC(str(tmp_path))
+
+
+def test_classes_and_colours_are_the_published_ones() -> None:
+    colours = voc_colours()
+    assert len(colours) == 21
+    assert [colours[n] for n in (1, 5, 8, 20)] == [(128, 0, 0), (128, 0, 128), (64, 0, 0), (0, 64, 128)]
+    assert len(set(ADE20K.classes)) == 150
+    assert (ADE20K.classes[0], ADE20K.classes[-1], ADE20K.background_in_test) == ("wall", "flag", 255)
+    assert Cityscapes.classes[13:] == ("car", "truck", "bus", "train", "motorcycle", "bicycle")
+    assert len(Cityscapes.classes) == 19
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("TISS_VOC" not in os.environ, reason="TISS_VOC names no folder with VOCdevkit")
+def test_every_published_list_is_confirmed_by_the_real_voc(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "voc", "--root", os.environ["TISS_VOC"]]) == 0
+    text = capsys.readouterr().out
+    assert "20 of 20 published lists confirmed by SHA-256, 11 of 11 by their count." in text
+    assert "10582 images" in text
+    assert "1449 images" in text
+
+
+def element(kind: int, data: bytes, order: str = "<") -> bytes:
+    if len(data) <= 4 and kind != 14:
+        return struct.pack(f"{order}I", (len(data) << 16) | kind) + data.ljust(4, b"\0")
+    return struct.pack(f"{order}II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def matrix(kind: int, shape: tuple[int, ...], content: bytes, order: str = "<") -> bytes:
+    flags = element(6, struct.pack(f"{order}II", kind, 0), order)
+    place = element(5, struct.pack(f"{order}ii", *shape), order) + element(1, b"", order)
+    return element(14, flags + place + content, order)
+
+
+def matlab_file(
+    mask: np.ndarray, order: str = "<", packed: bool = True, field: str = "Segmentation"
+) -> bytes:
+    """A file as SBD's: GTcls, a struct with a field before the mask."""
+    fields = b"".join(name.encode().ljust(20, b"\0") for name in ("CategoriesPresent", field))
+    content = element(5, struct.pack(f"{order}i", 20), order) + element(1, fields, order)
+    content += matrix(6, (1, 1), element(9, struct.pack(f"{order}d", 15.0), order), order)
+    content += matrix(9, mask.shape, element(2, mask.tobytes(order="F"), order), order)
+    body = matrix(2, (1, 1), content, order)
+    if packed:
+        body = zlib.compress(body)
+        body = struct.pack(f"{order}II", 15, len(body)) + body
+    return b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack(f"{order}HH", 0x0100, 0x4D49) + body
+
+
+MASK = np.array([[0, 1, 2], [20, 15, 0]], np.uint8)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_reads_sbd_masks(tmp_path: Path, order: str, packed: bool) -> None:
+    (tmp_path / "x.mat").write_bytes(matlab_file(MASK, order, packed))
+    assert np.array_equal(read_matlab_mask(tmp_path / "x.mat"), MASK)
+
+
+def test_sbd_reader_agrees_with_another_writer(tmp_path: Path) -> None:
+    content = {"GTcls": {"Boundaries": [1.0], "Segmentation": MASK}}
+    pytest.importorskip("scipy.io").savemat(tmp_path / "x.mat", content, do_compression=True)
+    assert np.array_equal(read_matlab_mask(tmp_path / "x.mat"), MASK)
+
+
+GOOD, PLAIN = matlab_file(MASK), matlab_file(MASK, packed=False)
+BROKEN = [
+    b"",
+    b"hello",
+    GOOD[:150],
+    GOOD[:-9],
+    PLAIN[:-20],
+    matlab_file(MASK, field="Other"),
+    GOOD[:128] + bytes(64),
+]
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_broken_sbd_masks_are_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.mat").write_bytes(data)
+    with pytest.raises(TissError, match=r"x\.mat: not a mask of SBD"):
+        read_matlab_mask(tmp_path / "x.mat")
+
+
+@pytest.fixture
+def sbd(tmp_path: Path) -> tuple[Path, Path]:
+    """VOC with a train and a val image; SBD with both and two more."""
+    voc, sbd = tmp_path / "VOC2012", tmp_path / "benchmark_RELEASE/dataset"
+    (sbd / "cls").mkdir(parents=True)
+    for id in ("t", "v", "x", "y"):
+        write_picture(voc / f"JPEGImages/{id}.jpg")
+        (sbd / f"cls/{id}.mat").write_bytes(matlab_file(np.full((8, 12), 7, np.uint8)))
+    (voc / "ImageSets/Segmentation").mkdir(parents=True)
+    for name, id in (("train", "t"), ("val", "v")):
+        write_mask(voc / f"SegmentationClass/{id}.png", [0, 3, 255])
+        (voc / f"ImageSets/Segmentation/{name}.txt").write_text(f"{id}\n")
+    (sbd / "train.txt").write_text("v\nx\n")
+    (sbd / "val.txt").write_text("t\ny\n")
+    return voc, sbd.parent
+
+
+def test_augmented_masks(sbd: tuple[Path, Path]) -> None:
+    voc = sbd[0]
+    assert make_augmented(*sbd) == 4
+    dataset = VOC(str(voc))
+    assert dataset.classes_present("train") == {"t": {3}, "x": {7}, "y": {7}}
+    assert dataset.classes_present("test") == {"v": {3}}
+    assert 255 in load_mask(voc / "SegmentationClassAug/t.png"), "VOC's own mask has the border"
+    assert not list(voc.glob(".*"))
+    with pytest.raises(TissError, match="already there"):
+        make_augmented(*sbd)
+
+
+def test_a_broken_sbd_mask_leaves_nothing_half_done(sbd: tuple[Path, Path]) -> None:
+    voc = sbd[0]
+    (sbd[1] / "dataset/cls/x.mat").write_bytes(b"hello")
+    with pytest.raises(TissError, match=r"x\.mat: not a mask of SBD"):
+        make_augmented(*sbd)
+    assert not (voc / "SegmentationClassAug").exists()
+    assert not (voc / "ImageSets/Segmentation/train_aug.txt").exists()
+    with pytest.raises(TissError, match="no dataset/cls"):
+        make_augmented(voc, voc)
+
+
+def test_ade20k(tmp_path: Path) -> None:
+    base = tmp_path / "ADEChallengeData2016"
+    for name, labels in (("training/2", [0, 150]), ("training/1", [1]), ("validation/3", [7])):
+        write_picture(base / f"images/{name}.jpg")
+        write_mask(base / f"annotations/{name}.png", labels)
+    for root in (tmp_path, base):
+        dataset = ADE20K(str(root))
+        assert dataset.ids("train") == ["1", "2"]
+        assert dataset.classes_present("train") == {"1": {1}, "2": {150}}
+        assert dataset.classes_present("test") == {"3": {7}}
+    assert len(dataset.colours()) == 151
+    assert dataset.colours()[1] == (120, 120, 120)
+    (base / "images/training/1.jpg").unlink()
+    with pytest.raises(TissError, match=r"1\.png: its image"):
+        ADE20K(str(base)).ids("train")
+    (base / "annotations/validation/3.png").unlink()
+    with pytest.raises(TissError, match=r"3\.jpg: its mask"):
+        ADE20K(str(base)).classes_present("test")
+    with pytest.raises(TissError, match="no ADEChallengeData2016/images/training"):
+        ADE20K(str(base / "images"))
+
+
+ID = "ulm_000001_000019"
+LABEL = f"gtFine/train/ulm/{ID}"
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    write_picture(tmp_path / f"leftImg8bit/train/ulm/{ID}_leftImg8bit.png")
+    (tmp_path / "gtFine/train/ulm").mkdir(parents=True)
+    return tmp_path
+
+
+def test_cityscapes_train_ids_move_up_by_one(city: Path) -> None:
+    write_mask(city / f"{LABEL}{TRAIN_IDS}", [0, 18, 255])
+    dataset = Cityscapes(str(city))
+    assert not dataset.has_background
+    assert dataset.ids("train") == [ID]
+    assert dataset.read("train", ID).label.unique().tolist() == [1, 19, 255]
+    assert dataset.classes_present("train") == {ID: {1, 19}}
+    write_mask(city / f"{LABEL}{TRAIN_IDS}", [0, 19])
+    with pytest.raises(TissError, match="label 19 "):
+        dataset.read("train", ID)
+
+
+def test_cityscapes_label_ids_go_through_the_table(city: Path) -> None:
+    write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 7, 9, 33])
+    assert Cityscapes(str(city)).read("train", ID).label.unique().tolist() == [1, 19, 255]
+
+
+def write_polygons(city: Path, objects: list[object]) -> None:
+    document = {"imgWidth": 12, "imgHeight": 8, "objects": objects}
+    (city / f"{LABEL}{POLYGONS}").write_text(json.dumps(document))
+
+
+def stripe(left: int, right: int) -> list[list[int]]:
+    return [[left, 0], [right, 0], [right, 8], [left, 8]]
+
+
+def test_cityscapes_polygons_in_file_order(city: Path) -> None:
+    names = ("road", "cargroup", "license plate", "dynamic", "polegroup")
+    spans = ((0, 12), (0, 3), (0, 3), (8, 12), (4, 5))
+    objects = [{"label": name, "polygon": stripe(*span)} for name, span in zip(names, spans, strict=True)]
+    write_polygons(city, [*objects, {"label": "sky", "polygon": stripe(0, 12), "deleted": 1}])
+    label = Cityscapes(str(city)).read("train", ID).label.numpy()
+    assert np.unique(label).tolist() == [1, 14, 255]
+    assert label[4, [1, 6, 10, 4]].tolist() == [14, 1, 255, 255]
+
+
+@pytest.mark.parametrize("item", [{"label": "road"}, {"label": "road", "polygon": [[1]]}, 3])
+def test_broken_cityscapes_polygons_are_named(city: Path, item: object) -> None:
+    write_polygons(city, [item])
+    with pytest.raises(TissError, match=r"_gtFine_polygons\.json: not a Cityscapes"):
+        Cityscapes(str(city)).read("train", ID)
+
+
+def test_cityscapes_faults(city: Path) -> None:
+    with pytest.raises(TissError, match=r"its mask .*labelTrainIds"):
+        Cityscapes(str(city)).classes_present("train")
+    with pytest.raises(TissError, match="val: the folder is missing"):
+        Cityscapes(str(city)).ids("test")
+    with pytest.raises(TissError, match="no cityscapes/leftImg8bit"):
+        Cityscapes(str(city / "gtFine"))

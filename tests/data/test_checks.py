@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.samples import make_folder, write_mask, write_picture
+from tiss.data.checks import check_split, count_classes, open_for_checking, plot_counts, shared_images
+from tiss.data.folder import Folder
+from tiss.errors import TissError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_folder(tmp_path / "data")
+
+
+def noisy_picture(path: Path, side: int = 64) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+FAULTS = (
+    "cut.jpg: broken image",
+    "a.png: 10 × 8, but its image is 12 × 8",
+    "b.png: label 37 (48 pixels) is not one of 0 to 2 or 255",
+    "c.jpg: no mask of that name",
+    "d.png: d.jpg has the same name except for the suffix",
+)
+
+
+def break_everything(root: Path) -> None:
+    """One of each fault of a data set's files."""
+    noisy_picture(root / "images/train/cut.jpg")
+    write_mask(root / "masks/train/cut.png", [1], 64, 64)
+    data = (root / "images/train/cut.jpg").read_bytes()
+    (root / "images/train/cut.jpg").write_bytes(data[:-1500])
+    write_mask(root / "masks/train/a.png", [0, 1], width=10)
+    write_mask(root / "masks/train/b.png", [0, 37])
+    (root / "masks/train/c.png").unlink()
+    write_picture(root / "images/test/d.png")
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_all_faults_at_once(root: Path, decode: bool) -> None:
+    break_everything(root)
+    dataset, faults = open_for_checking("folder", str(root))
+    faults += [fault for split in ("train", "test") for fault in check_split(dataset, split, decode).faults]
+    assert len(faults) == len(FAULTS)
+    for words in FAULTS:
+        assert sum(words in fault for fault in faults) == 1, words
+    assert all("\n" not in fault for fault in faults)
+
+
+def test_an_empty_class_list_does_not_hide_other_faults(root: Path) -> None:
+    (root / "classes.txt").write_text("")
+    write_mask(root / "masks/train/a.png", [0, 1], width=10)
+    dataset, faults = open_for_checking("folder", str(root))
+    assert ["class list is empty" in fault for fault in faults] == [True]
+    assert "a.png: 10 × 8" in check_split(dataset, "train").faults[0]
+
+
+def test_damage_in_the_middle_is_found_by_decoding(root: Path) -> None:
+    path = root / "images/train/a.png"
+    (root / "images/train/a.jpg").unlink()
+    noisy_picture(path)
+    write_mask(root / "masks/train/a.png", [1], 64, 64)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(bytes(data))
+    assert check_split(Folder(str(root)), "train", decode=False).faults == []
+    assert "a.png: broken image" in check_split(Folder(str(root)), "train", decode=True).faults[0]
+
+
+def test_figures(root: Path) -> None:
+    write_picture(root / "images/train/big.jpg", 20, 10)
+    write_mask(root / "masks/train/big.png", [2], 20, 10)
+    report = check_split(Folder(str(root)), "train")
+    assert (report.images, report.smallest, report.largest) == (4, (12, 8), (20, 10))
+    assert report.pixels == {0: 96, 1: 80, 2: 280, 255: 32}
+
+
+def test_a_picture_in_train_and_test_is_told(root: Path) -> None:
+    noisy_picture(root / "images/train/a.jpg")
+    assert shared_images(Folder(str(root))) != [], "made-up pictures are all alike"
+    for path in (root / "images/train/b.jpg", root / "images/train/c.jpg"):
+        path.unlink()
+        (root / "masks/train" / f"{path.stem}.png").unlink()
+    assert shared_images(Folder(str(root))) == []
+    shutil.copy(root / "images/train/a.jpg", root / "images/test/d.jpg")
+    (line,) = shared_images(Folder(str(root)))
+    assert "a.jpg: the same image is in the test as" in line
+
+
+def test_counts(root: Path) -> None:
+    rows = {row.name: row for row in count_classes(Folder(str(root)))}
+    assert list(rows) == ["background", "cat", "dog", "ignored"]
+    assert rows["cat"].pixels == {"train": 48 + 32, "test": 32}
+    assert rows["cat"].images == {"train": 2, "test": 1}
+    assert rows["ignored"].label == 255
+    assert rows["ignored"].pixels == {"train": 32, "test": 0}
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_plot(root: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"plot.{suffix}"
+    plot_counts(
+        count_classes(Folder(str(root))),
+        ((1,), (2,)),
+        {"overlapped": [2, 2], "disjoint": [1, 2]},
+        "mine",
+        path,
+    )
+    if suffix == "png":
+        assert min(Image.open(path).size) > 300
+    else:
+        assert "<svg" in path.read_text()
+
+
+def test_plot_of_another_kind_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(TissError, match=r"plot .*must end in \.png"):
+        plot_counts(count_classes(Folder(str(root))), ((1, 2),), {}, "mine", tmp_path / "plot.exe")
