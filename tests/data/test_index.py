@@ -35,7 +35,7 @@ class Counting:
 
     def __call__(self, pair: Pair) -> Entry:
         self.seen.append(Path(pair.mask).stem)
-        return scan_pair(pair, load_mask, self.classes, whole=True)
+        return scan_pair(pair, load_mask, self.classes)
 
 
 def test_entries_hold_pixels_and_size(tmp_path: Path, pairs: dict[str, Pair]) -> None:

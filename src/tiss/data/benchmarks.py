@@ -56,6 +56,7 @@ class VOC(PairedDataset):
     needs = ("JPEGImages",)
     places = ("", "VOC2012", "VOCdevkit/VOC2012")
     remedy = "`tiss data download voc` gets it"
+    _colours = voc_colours()
 
     def find_pairs(self, split: str) -> Listing:
         augmented = (self._root / AUGMENTED).is_dir()
@@ -93,9 +94,6 @@ class VOC(PairedDataset):
                 return read_list(path)
         raise TissError(f"{folders[0] / names[0]}: the list is missing; `tiss data download voc` gets it")
 
-    def colours(self) -> list[Colour]:
-        return voc_colours()
-
 
 @DATASETS.register("ade20k")
 class ADE20K(PairedDataset):
@@ -123,9 +121,6 @@ class ADE20K(PairedDataset):
             problems.append(f"{masks / stem}.png: its image {images / stem}.jpg is missing")
         pairs = {stem: Pair(f"{images}/{stem}.jpg", f"{masks}/{stem}.png") for stem in stems}
         return Listing(pairs, problems)
-
-    def colours(self) -> list[Colour]:
-        return self._colours
 
 
 @DATASETS.register("cityscapes")
@@ -168,9 +163,6 @@ class Cityscapes(PairedDataset):
         if by_label_id:
             return _from_label_ids()[values]
         return np.where(values == IGNORE, values, values + np.uint8(1))
-
-    def colours(self) -> list[Colour]:
-        return self._colours
 
 
 @cache

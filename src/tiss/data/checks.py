@@ -6,14 +6,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tiss.data.base import BACKGROUND, DATASETS, IGNORE, SPLITS, Dataset, Entry, read_entry
-from tiss.data.folder import PairedDataset
-from tiss.data.images import load_image
-from tiss.data.index import Pair, parallel_map
+from tiss.data.base import BACKGROUND, DATASETS, IGNORE, SPLITS, Dataset
+from tiss.data.classes import MOST_CLASSES, ClassList
+from tiss.data.folder import Folder, PairedDataset
+from tiss.data.index import Pair
 from tiss.errors import TissError
 from tiss.files import write_bytes
 
@@ -34,28 +32,27 @@ class SplitReport:
 
 def open_for_checking(name: str, root: str | None) -> tuple[Dataset, list[str]]:
     """The data set, and what is wrong with its class list; a root that cannot be read at all raises."""
-    kind: Any = DATASETS.get(name)
-    return kind.for_checking(root) if issubclass(kind, PairedDataset) and root else (kind(root), [])
+    try:
+        return DATASETS.get(name)(root), []
+    except TissError as error:
+        if name != "folder" or not root:
+            raise
+        # files can be checked all the same
+        any_classes = ClassList(tuple(f"class {n}" for n in range(1, MOST_CLASSES + 1)), True, {})
+        return Folder(root, any_classes), [str(error)]
 
 
 def check_split(dataset: Dataset, split: str, decode: bool = True) -> SplitReport:
     """Reads every sample of `split`. With `decode`, images are decoded, else only headers and ends are checked."""
-    items: Sequence[Any]
-    faults: list[str] = []
-    if isinstance(dataset, PairedDataset):
-        try:
-            listing = dataset.listing(split)
-        except TissError as error:
-            return SplitReport(split, faults=[str(error)])
-        faults += listing.problems
-        items, scan = (
-            list(listing.pairs.values()),
-            partial(_scan, dataset=dataset, split=split, decode=decode),
-        )
-    else:
-        items, scan = dataset.ids(split), partial(read_entry, dataset, split)
-    entries: list[Entry] = list(parallel_map(scan, items, f"Reading {split}"))
-    faults += [entry.problem for entry in entries if entry.problem is not None]
+    try:
+        if isinstance(dataset, PairedDataset):
+            faults, found = dataset.check(split, decode)
+        else:
+            faults, found = [], dataset.entries(split)
+    except TissError as error:
+        return SplitReport(split, faults=[str(error)])
+    entries = found.values()
+    faults = faults + [entry.problem for entry in entries if entry.problem is not None]
     sizes = [(entry.width, entry.height) for entry in entries if entry.problem is None]
     sizes.sort(key=lambda size: (size[0] * size[1], size))
     smallest, largest = (sizes[0], sizes[-1]) if sizes else ((0, 0), (0, 0))
@@ -63,18 +60,6 @@ def check_split(dataset: Dataset, split: str, decode: bool = True) -> SplitRepor
     for entry in entries:
         pixels.update(entry.pixels)
     return SplitReport(split, len(entries), smallest, largest, dict(pixels), faults)
-
-
-def _scan(item: Pair | int, dataset: PairedDataset, split: str, decode: bool) -> Entry:
-    entry = dataset.scan(split, item, whole=not decode)
-    if decode:
-        try:
-            image = dataset.find(split, item).image
-            if not isinstance(image, str) or os.path.exists(image):
-                load_image(image)
-        except TissError as error:
-            return Entry({}, problem=str(error))
-    return entry
 
 
 def shared_images(dataset: Dataset) -> list[str]:

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from tiss.data.base import DATASETS, IGNORE, SPLITS, Dataset, Entry, Sample, stop_at
-from tiss.data.classes import BACKGROUND_NAMES, MOST_CLASSES, ClassList, read_classes, shift_labels
+from tiss.data.classes import BACKGROUND_NAMES, ClassList, read_classes, shift_labels
 from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask, read_image
-from tiss.data.index import Pair, cache_file, check_same_size, make_index, scan_pair
+from tiss.data.index import Pair, Scan, cache_file, check_same_size, make_index, scan_pair
 from tiss.errors import TissError
 from tiss.files import read_text
 
@@ -37,6 +37,7 @@ class PairedDataset(Dataset):
     needs: tuple[str, ...] = ()  # the folders that it is known by
     places: tuple[str, ...] = ("",)  # where they may be in the folder that the user named
     remedy = ""
+    _colours: list[Colour] | None = None
 
     def __init__(self, root: str | None) -> None:
         if not root:
@@ -57,11 +58,6 @@ class PairedDataset(Dataset):
         self.left_out = {}
         self._listings: dict[str, Listing] = {}
         self._entries: dict[str, dict[str, Entry]] = {}
-
-    @classmethod
-    def for_checking(cls, root: str) -> tuple[Self, list[str]]:
-        """The data set and what is wrong with its description; reading files must work all the same."""
-        return cls(root), []
 
     # What a subclass says
 
@@ -85,6 +81,9 @@ class PairedDataset(Dataset):
 
     def root_path(self) -> Path | None:
         return self._root
+
+    def colours(self) -> list[Colour] | None:
+        return self._colours
 
     def listing(self, split: str) -> Listing:
         """The samples of `split`, in order of id, with the faults of the lists; val means test."""
@@ -117,16 +116,25 @@ class PairedDataset(Dataset):
 
     def entries(self, split: str) -> dict[str, Entry]:
         if split not in self._entries:
-            file = cache_file(f"{self.name}-{split}", str(self._root.resolve()))
-            kind = f"{self.label_kind(split)} {len(self.classes)}"
-            self._entries[split] = make_index(file, kind, self.pairs(split), partial(self.scan, split))
+            self._index(split, self.pairs(split), partial(self.scan, split))
         return self._entries[split]
 
-    def scan(self, split: str, item: Pair | int, whole: bool = True) -> Entry:
+    def check(self, split: str, decode: bool) -> tuple[list[str], dict[str, Entry]]:
+        """Faults of folders and lists, and the class index, read again; with `decode` images are decoded too."""
+        found = self.listing(split)
+        self._index(split, found.pairs, partial(self.scan, split, decode=decode), fresh=True)
+        return found.problems, self._entries[split]
+
+    def scan(self, split: str, item: Pair | int, decode: bool = False) -> Entry:
         try:
-            return scan_pair(self.find(split, item), self.read_label, len(self.classes), whole)
+            return scan_pair(self.find(split, item), self.read_label, len(self.classes), decode)
         except TissError as error:
             return Entry({}, problem=str(error))
+
+    def _index(self, split: str, pairs: Mapping[str, Any], scan: Scan, fresh: bool = False) -> None:
+        file = cache_file(f"{self.name}-{split}", str(self._root.resolve()))
+        kind = f"{self.label_kind(split)} {len(self.classes)}"
+        self._entries[split] = make_index(file, kind, pairs, scan, fresh)
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
         """For each id, the label values in its mask, 0 and 255 left out; a faulty pair raises or is left out."""
@@ -167,26 +175,13 @@ class Folder(PairedDataset):
     needs = ("images", "masks")
     remedy = "needed: images/train, masks/train, classes.txt"
 
-    def __init__(self, root: str | None) -> None:
+    def __init__(self, root: str | None, classes: ClassList | None = None) -> None:
         super().__init__(root)
-        self._use(read_classes(self._root))
-
-    @classmethod
-    def for_checking(cls, root: str) -> tuple[Self, list[str]]:
-        """As the constructor, but a fault of the class list is returned: files can be checked as well."""
-        try:
-            return cls(root), []
-        except TissError as error:
-            dataset = cls.__new__(cls)
-            PairedDataset.__init__(dataset, root)
-            dataset._use(ClassList(tuple(f"class {n}" for n in range(1, MOST_CLASSES + 1)), True, {}))
-            return dataset, [str(error)]
-
-    def _use(self, found: ClassList) -> None:
+        found = classes or read_classes(self._root)
         self.classes = found.names
         self.has_background = found.background
         self.default_task = f"{max(1, len(found.names) - 1)}-1"
-        self._colours = found.colours
+        self._named = found.colours
         # colour → mask value, before the shift that data without a background needs
         numbers = {name: value for value, name in enumerate(found.names, int(found.background))}
         special = dict.fromkeys(BACKGROUND_NAMES, 0) if found.background else {}
@@ -201,7 +196,7 @@ class Folder(PairedDataset):
         test = next((name for name in TEST_FOLDERS if (images / name).is_dir()), None)
         if split == "test":
             return test or split
-        return split if test or (images / split).is_dir() or not images.is_dir() else ""
+        return split if test or (images / split).is_dir() else ""
 
     def has_test(self) -> bool:
         """Whether there is a test split."""
@@ -237,10 +232,10 @@ class Folder(PairedDataset):
         return f"folder background={self.has_background} map={sorted(self._map.items()) or None}"
 
     def colours(self) -> list[Colour] | None:
-        if any(name not in self._colours for name in self.classes):
+        if not set(self.classes) <= self._named.keys():
             return None
-        black = [rgb for name, rgb in self._colours.items() if name.lower() in BACKGROUND_NAMES]
-        return [*(black or [(0, 0, 0)])[:1], *(self._colours[name] for name in self.classes)]
+        black = [rgb for name, rgb in self._named.items() if name.lower() in BACKGROUND_NAMES]
+        return [*(black or [(0, 0, 0)])[:1], *(self._named[name] for name in self.classes)]
 
 
 def _by_stem(folder: Path, problems: list[str]) -> dict[str, Path]:

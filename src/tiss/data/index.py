@@ -43,12 +43,11 @@ Signature = list[int] | None  # sizes and times of the two files; None if one is
 
 
 def scan_pair(
-    pair: Pair, read_label: Callable[[Any], np.ndarray], classes: int, whole: bool = False
+    pair: Pair, read_label: Callable[[Any], np.ndarray], classes: int, decode: bool = False
 ) -> Entry:
-    """Reads the mask and the image's header and checks one against the other.
+    """Reads the mask and checks it against the image: its header and end, or with `decode` all of it.
 
-    `classes` is K: label values 0..K and 255 are legal. With `whole`, the end of the image file is checked
-    too, so that a file that was cut off is found before training starts.
+    `classes` is K: label values 0..K and 255 are legal. A file that was cut off is found before training starts.
     """
     try:
         for path, error in (
@@ -58,11 +57,11 @@ def scan_pair(
             if isinstance(path, str) and not os.path.exists(path):
                 raise TissError(error)
         label = read_label(pair.mask)
-        size = image_size(pair.image)
-        if size == label.shape != label.shape[::-1]:  # a rotation that the header does not tell
+        size = (0, 0) if decode else image_size(pair.image)
+        if decode or size == label.shape != label.shape[::-1]:  # a rotation that the header does not tell
             size = load_image(pair.image).shape[1::-1]
         check_same_size(pair.mask, label, size)
-        if whole and isinstance(pair.image, str):
+        if not decode and isinstance(pair.image, str):
             check_whole(pair.image)
         check_labels(np.bincount(label.ravel(), minlength=256), str(pair.mask), classes)
     except TissError as error:
@@ -77,24 +76,26 @@ def check_same_size(mask: object, label: np.ndarray, size: tuple[int, ...]) -> N
         raise TissError(f"{mask}: {width} × {height}, but its image is {size[0]} × {size[1]}")
 
 
-def make_index(file: Path, kind: str, pairs: Mapping[str, Pair | int], scan: Scan) -> dict[str, Entry]:
+def make_index(
+    file: Path, kind: str, pairs: Mapping[str, Pair | int], scan: Scan, fresh: bool = False
+) -> dict[str, Entry]:
     """The entry of every id in `pairs`, from the cache `file` where files are unchanged, else by `scan`.
 
     A data set that is one table has row numbers instead of files, and `kind` names the table's contents.
-    `kind` also says how labels are read (colour map, label files): a cache of another kind is not used.
+    `kind` also says how labels are read (colour map, label files): a cache of another kind is not used. With `fresh`,
+    none is.
     """
     signatures = {id: _signature(pair) for id, pair in pairs.items()}
-    entries = _known(file, kind, signatures)
+    entries = {} if fresh else _known(file, kind, signatures)
     if len(entries) < len(pairs):
         with ExitStack() as held:  # of the processes of a run, one reads the masks and the others wait
             with suppress(OSError):  # a cache that cannot be written is reported when it is written
                 file.parent.mkdir(parents=True, exist_ok=True)
                 held.enter_context(FileLock(f"{file}.lock"))
-            entries = _known(file, kind, signatures)
+            entries = {} if fresh else _known(file, kind, signatures)
             todo = [id for id in pairs if id not in entries]
-            entries.update(
-                zip(todo, parallel_map(scan, [pairs[id] for id in todo], "Reading masks"), strict=True)
-            )
+            found = parallel_map(scan, [pairs[id] for id in todo], "Reading masks")
+            entries.update(zip(todo, found, strict=True))
             if todo:
                 _write_cache(file, kind, entries, signatures)
     return {id: entries[id] for id in pairs}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiss.data.classes import read_table
-from tiss.errors import TissError
+from tiss.data.folder import read_list
 from tiss.scenarios.scenario import Scenario
 
 HASH = "sha256_of_sorted_ids_joined_by_newline"
@@ -74,57 +74,37 @@ def compare_task(
         if ours.same is False and from_lists:
             text = f"the lists given hold {len(ids)} images here: another task's, or another version of them"
             ours.explanation.append(text)
+        elif ours.same is False and published and (path := published / f"train-{step}.txt").is_file():
+            ours.explanation.extend(explain(step, read_list(path), pixels, scenario))
         elif ours.same is False:
-            ours.explanation.extend(explain(ours, _read_published(published, step), pixels, scenario))
+            ours.explanation.append("set lists to a folder with the published ids to see which ones differ")
         result.append(ours)
     return result
 
 
-def explain(
-    comparison: Comparison, theirs: Sequence[str] | None, pixels: Pixels, scenario: Scenario
-) -> list[str]:
-    """Which ids make the difference, and why, as far as what is published allows."""
-    ours, groups, classes = scenario.lists[comparison.step], scenario.values, scenario.dataset.classes
+def explain(step: int, theirs: Sequence[str], pixels: Pixels, scenario: Scenario) -> list[str]:
+    """Which ids make the difference to the published list of a step, and why."""
+    classes, current = scenario.dataset.classes, scenario.values[step]
 
     def held(id: str, values: Iterable[int]) -> str:
         shown = sorted(pixels[id].keys() & set(values))
         return ", ".join(f"{classes[value - 1]} ({pixels[id][value]} pixels)" for value in shown)
 
-    if theirs is None:
-        theirs = _by_trial(comparison, ours, pixels)
-    if theirs is None:
-        return [
-            "the ids cannot be named from a count and a hash: set lists to a folder with the published ids"
-        ]
-    current = groups[comparison.step]
     lines = []
-    for id in sorted(set(theirs) - set(ours)):
+    for id in sorted(set(theirs) - set(scenario.lists[step])):
         if id not in pixels:
             why = "the training list lacks it"
         elif pixels[id].keys() & set(current):
-            why = f"its mask holds a class of a later step: {held(id, chain(*groups[comparison.step + 1 :]))}"
+            why = f"its mask holds a class of a later step: {held(id, chain(*scenario.values[step + 1 :]))}"
         else:
             others = held(id, range(1, len(classes) + 1))
             why = f"its mask holds no class of this step, only {others or 'background'}"
         lines.append(f"{id} is missing: {why}")
-    for id in sorted(set(ours) - set(theirs)):
+    for id in sorted(set(scenario.lists[step]) - set(theirs)):
         lines.append(f"{id} is too many: its mask holds {held(id, current)}")
     if not lines:
         return ["the ids agree with the lists given, which differ from the published hash"]
     return lines[:_NAMED] + ([f"… and {len(lines) - _NAMED} more ids"] if len(lines) > _NAMED else [])
-
-
-def _by_trial(comparison: Comparison, ours: Sequence[str], pixels: Pixels) -> list[str] | None:
-    """The published list, if it is ours with one id more or less: the hash tells when it is found."""
-    difference = comparison.images - (comparison.published_images or 0)
-    wanted = comparison.published_sha256
-    if wanted is None or abs(difference) != 1:
-        return None
-    if difference == 1:
-        trials = ([other for other in ours if other != id] for id in ours)
-    else:
-        trials = ([*ours, id] for id in sorted(pixels.keys() - set(ours)))
-    return next((trial for trial in trials if list_hash(trial) == wanted), None)
 
 
 def find_lists(folder: Path, task: str, setup: str) -> Path | None:
@@ -132,25 +112,14 @@ def find_lists(folder: Path, task: str, setup: str) -> Path | None:
     return next((path for path in (folder / f"{task}-{setup}", folder / task) if path.is_dir()), None)
 
 
-def _read_published(folder: Path | None, step: int) -> list[str] | None:
-    if folder is None or not (path := folder / f"train-{step}.txt").exists():
-        return None
-    try:
-        return [Path(line.split()[0]).stem for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise TissError(f"{path} cannot be read ({error})", setting="lists") from None
-
-
 def compare_lists(name: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
     """One line for every split whose whole list differs from the published one; `ids` by split."""
     lines = []
-    for row in _rows(name, "lists"):
-        split, images, wanted = row["split"], int(row["images"]), row[HASH]
-        if split not in ids:
-            continue
+    for row in (row for row in _rows(name, "lists") if row["split"] in ids):
+        split, images = row["split"], int(row["images"])
         if len(ids[split]) != images:
             lines.append(f"{split}: {len(ids[split])} ids in the list, published are {images}")
-        elif wanted and list_hash(ids[split]) != wanted:
+        elif row[HASH] not in ("", list_hash(ids[split])):
             lines.append(f"{split}: the list has {images} ids as published, but other ones")
     return lines
 
