@@ -61,5 +61,14 @@ def suggest(word: str, choices: Iterable[str], what: str) -> str:
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if near:
         return f"unknown {what} {word!r}: did you mean {near[0]!r}?"
-    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
-    return f"unknown {what} {word!r}: choose one of {listed}"
+    return f"unknown {what} {word!r}: choose one of {listed(names, 40)}"
+
+
+def listed(names: Iterable[object], most: int = 6) -> str:
+    """The names with commas; of many, the first ones and how many more there are.
+
+    >>> listed(["cat", "dog", "cow"], 2)
+    'cat, dog and 1 more'
+    """
+    words = list(map(str, names))
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

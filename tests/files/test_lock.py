@@ -28,7 +28,7 @@ def test_second_taker_is_refused_with_the_holders_name(tmp_path: Path) -> None:
         message = rf"{re.escape(str(tmp_path))} is in use by process {os.getpid()} on \S+; wait for it or"
         for _ in range(2):
             with pytest.raises(TissError, match=message):
-                Lock(path).acquire()
+                Lock(path).__enter__()
         assert not Lock(path).try_acquire()
     assert path.read_text() == ""
     with Lock(path):
@@ -47,7 +47,7 @@ def test_a_killed_holder_frees_the_lock(tmp_path: Path, how: str) -> None:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None and process.stdout.readline() == "True\n"
     with pytest.raises(TissError, match=f"process {process.pid} on"):
-        Lock(tmp_path / "lock").acquire()
+        Lock(tmp_path / "lock").__enter__()
     process.kill()  # a worker process that was forked from it may live on for a moment
     process.wait()
     assert Lock(tmp_path / "lock").try_acquire()

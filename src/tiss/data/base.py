@@ -105,6 +105,28 @@ class Dataset(Protocol):
         return None
 
 
+@dataclass(frozen=True)
+class Split:
+    """Images of one step, for training or for the test, and the channel of each label value in their files."""
+
+    dataset: Dataset
+    split: str  # the data set's own split: "train" or "test"
+    ids: tuple[str, ...]
+    table: np.ndarray  # uint8[256]: label value → channel
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, index: int) -> Sample:
+        """Sample `index` with its label in channels."""
+        sample = read_checked(self.dataset, self.split, self.ids[index])
+        return Sample(sample.image, self.channels(sample.label), sample.id)
+
+    def channels(self, label: Tensor) -> Tensor:
+        """Label values (uint8, any shape) as channels."""
+        return torch.from_numpy(self.table)[label.long()]
+
+
 @dataclass
 class Batch:
     """What the engine hands to models and methods.

@@ -4,6 +4,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -199,7 +200,7 @@ def draw_polygons(path: str) -> np.ndarray:
 # files (level 5); only as much of that format is read as they use.
 
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-_MATRIX, _COMPRESSED = 14, 15
+_COMPRESSED = 15
 _STRUCT, _NUMERIC_CLASSES = 2, range(6, 16)
 _MAX_BYTES = 64 << 20
 
@@ -245,64 +246,54 @@ def read_matlab_mask(path: Path) -> np.ndarray:
         if data[:6] != b"MATLAB" or data[126:128] not in (b"IM", b"MI"):
             raise ValueError("no MATLAB level 5 file")
         order = "<" if data[126:128] == b"IM" else ">"
-        reader = _Reader(data[128:], order)
-        kind, body = reader.element()
+        kind, body = next(_elements(data[128:], order))
         if kind == _COMPRESSED:
             stream = zlib.decompressobj()
-            reader = _Reader(stream.decompress(body, _MAX_BYTES), order)
+            _, body = next(_elements(stream.decompress(body, _MAX_BYTES), order))
             if stream.unconsumed_tail:
                 raise ValueError("too large")
-            body = reader.element()[1]
-        return _segmentation(_Reader(body, order))
-    except (ValueError, struct.error, zlib.error, IndexError, KeyError, TypeError) as error:
+        return _segmentation(body, order)
+    except (ValueError, struct.error, zlib.error, IndexError, KeyError, TypeError, StopIteration) as error:
         raise TissError(f"{path}: not a mask of SBD ({error})") from None
 
 
-class _Reader:
-    """Reads the elements of a MATLAB file: tag, bytes, padding to eight."""
-
-    def __init__(self, data: bytes, order: str) -> None:
-        self.data, self.order, self.place = data, order, 0
-
-    def element(self) -> tuple[int, bytes]:
-        kind, size = struct.unpack_from(f"{self.order}II", self.data, self.place)
-        begin = self.place + 8
+def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Kind and contents of the elements of a MATLAB file or matrix: tag, bytes, padding to eight."""
+    place = 0
+    while place < len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, place)
+        begin = place + 8
         if kind >> 16:  # up to four bytes are in the tag itself
-            kind, size, begin, end = kind & 0xFFFF, kind >> 16, self.place + 4, begin
-        else:  # a compressed element is not padded
-            end = begin + size + (-size % 8 if kind != _COMPRESSED else 0)
-        if begin + size > len(self.data):
+            kind, size, begin, place = kind & 0xFFFF, kind >> 16, place + 4, begin
+        else:
+            place = begin + size + -size % 8
+        if begin + size > len(data):
             raise ValueError("cut off")
-        self.place = end
-        return kind, self.data[begin : begin + size]
-
-    def numbers(self) -> np.ndarray:
-        kind, data = self.element()
-        return np.frombuffer(data, self.order + _NUMBERS[kind])
-
-    def header(self) -> tuple[int, tuple[int, ...]]:
-        """Class and dimensions of the matrix that starts here; its name is skipped."""
-        flags, dimensions = self.numbers(), self.numbers()
-        self.element()
-        return int(flags[0]) & 0xFF, tuple(int(length) for length in dimensions)
+        yield kind, data[begin : begin + size]
 
 
-def _segmentation(reader: _Reader) -> np.ndarray:
-    if reader.header()[0] != _STRUCT:
+def _segmentation(body: bytes, order: str) -> np.ndarray:
+    """The mask in a struct with a field Segmentation."""
+
+    def numbers(element: tuple[int, bytes]) -> np.ndarray:
+        return np.frombuffer(element[1], order + _NUMBERS[element[0]])
+
+    flags, _, _, length, (_, names), *fields = _elements(body, order)
+    if numbers(flags)[0] & 0xFF != _STRUCT:
         raise ValueError("no struct in it")
-    length = int(reader.numbers()[0])
-    _, names = reader.element()
-    for at in range(0, len(names), length):
-        tag, body = reader.element()
-        if tag == _MATRIX and names[at : at + length].split(b"\0")[0] == b"Segmentation":
-            break
-    else:
-        raise ValueError("no field Segmentation")
-    reader = _Reader(body, reader.order)
-    kind, shape = reader.header()
-    if kind not in _NUMERIC_CLASSES or len(shape) != 2 or shape[0] * shape[1] > MAX_PIXELS:
-        raise ValueError(f"a mask of class {kind} and shape {shape}")
-    values = reader.numbers()
-    if values.size != shape[0] * shape[1] or values.min(initial=0) < 0 or values.max(initial=0) > 255:
+    width = int(numbers(length)[0])
+    starts = range(0, len(names), width)
+    found = {
+        names[at : at + width].split(b"\0")[0]: field for at, (_, field) in zip(starts, fields, strict=True)
+    }
+    flags, dimensions, _, content = _elements(found[b"Segmentation"], order)
+    shape, values = numbers(dimensions), numbers(content)
+    if (
+        numbers(flags)[0] & 0xFF not in _NUMERIC_CLASSES
+        or len(shape) != 2
+        or values.size != shape.prod(dtype=object)
+    ):
+        raise ValueError("no plain mask in it")
+    if values.min(initial=0) < 0 or values.max(initial=0) > 255:
         raise ValueError("labels that do not fit")
     return np.ascontiguousarray(values.reshape(shape, order="F").astype(np.uint8))

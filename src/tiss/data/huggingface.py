@@ -1,5 +1,6 @@
 """A data set of the Hugging Face `datasets` library with an image and an annotation column."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class HuggingFace(PairedDataset):
     def __init__(self, root: str | Path | None) -> None:
         if not root:
             raise TissError("huggingface needs a folder or a data set's name on the hub", setting="data.root")
-        self._source = str(Path(root).expanduser()) if str(root).startswith("~") else str(root)
+        self._source = os.path.expanduser(root)
         if self._source.startswith(("/", ".")) and not Path(self._source).exists():
             raise TissError(f"{self._source} does not exist", setting="data.root")
         self._root = Path(self._source)
@@ -71,9 +72,8 @@ class HuggingFace(PairedDataset):
         return Pair(*found)
 
     def label_kind(self, split: str) -> str:
-        return (
-            f"{self._table(split)._fingerprint} {self.classes} {self.has_background} {sorted(self._ignored)}"
-        )
+        names = f"{self.classes} {self.has_background} {sorted(self._ignored)}"
+        return f"{self._table(split)._fingerprint} {names}"
 
     def read_label(self, path: Blob) -> np.ndarray:
         values = load_mask(path)

@@ -13,17 +13,15 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tiss.data.augment import AugmentSettings, Place, centre, crop_batch, draw, shrink
-from tiss.data.base import Batch, Dataset
+from tiss.data.base import Batch, Split
 from tiss.data.store import FileSource, MemoryStore, cores, open_store
 from tiss.errors import TissError
 from tiss.randomness import epoch_order
@@ -33,19 +31,6 @@ AHEAD = 4  # batches that threads make before they are asked for
 START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 _order = lru_cache(maxsize=2)(epoch_order)  # of an epoch, for all its batches
-
-
-class SplitLike(Protocol):
-    """What a loader needs of a scenario's split."""
-
-    @property
-    def dataset(self) -> Dataset: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def ids(self) -> Sequence[str]: ...
-    @property
-    def table(self) -> np.ndarray: ...
 
 
 @dataclass
@@ -185,7 +170,7 @@ class _Loader:
 
     def __init__(
         self,
-        split: SplitLike,
+        split: Split,
         plan: Any,
         shorter: int | None,
         *,
@@ -246,22 +231,16 @@ class _Loader:
 
     def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
         if self._plan.source.device == self.device:
-            for request in requests:
-                yield self._finish(self._plan[request])
+            yield from map(self._finish, map(self._plan.__getitem__, requests))
             return
-        todo = iter(requests)
         waiting: deque[Future[RawBatch]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
-            try:
-                while True:
-                    for request in islice(todo, AHEAD - len(waiting)):
-                        waiting.append(threads.submit(self._make_ready, request))
-                    if not waiting:
-                        return
+            for request in requests:
+                waiting.append(threads.submit(self._make_ready, request))
+                if len(waiting) == AHEAD:
                     yield self._finish(waiting.popleft().result())
-            finally:
-                for future in waiting:
-                    future.cancel()
+            for future in waiting:
+                yield self._finish(future.result())
 
     def _make_ready(self, request: Any) -> RawBatch:
         made: RawBatch = self._plan[request]
@@ -302,7 +281,7 @@ class TrainLoader(_Loader):
 
     def __init__(
         self,
-        split: SplitLike,
+        split: Split,
         settings: AugmentSettings,
         *,
         batch: int,
@@ -355,7 +334,7 @@ class TestLoader(_Loader):
 
     def __init__(
         self,
-        split: SplitLike,
+        split: Split,
         size: int,
         *,
         mode: Literal["crop", "slide"] = "crop",

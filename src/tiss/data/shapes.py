@@ -97,12 +97,8 @@ class Shapes(Dataset):
         image, label = (torch.from_numpy(array[int(number)].copy()) for array in self.arrays(split))
         return Sample(image, label, id)
 
-    def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        masks = zip(self.ids(split), self.arrays(split)[1], strict=True)
-        return {id: Entry.of(mask).present() for id, mask in masks}
-
-    def sizes(self, split: str) -> dict[str, tuple[int, int]]:
-        return dict.fromkeys(self.ids(split), (self.size, self.size))
+    def entries(self, split: str) -> dict[str, Entry]:
+        return dict(zip(self.ids(split), map(Entry.of, self.arrays(split)[1]), strict=True))
 
     def arrays(self, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """All images of a split: images N × 3 × H × W and labels N × H × W, drawn on first use."""

@@ -196,9 +196,10 @@ def existing(path: Path) -> Path:
 
 
 class Lock:
-    """Exclusive use of what `path` stands for, from `acquire` (or `with`) to `release`: a lock of the operating system.
+    """Exclusive use of what `path` stands for, in a `with` block: a lock of the operating system.
 
-    The system frees it when its holder ends, however it ends. The lock file stays and is empty while free.
+    The system frees it when its holder ends, however it ends. The lock file stays, names its holder, and is empty
+    while free. Where another process holds it, the `with` block raises a TissError that names that process.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Lock(Path(folder, "lock")) as lock:
@@ -211,20 +212,16 @@ class Lock:
         self._lock = FileLock(path, thread_local=False)
 
     def __enter__(self) -> Lock:
-        self.acquire()
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.release()
-
-    def acquire(self) -> None:
-        """Takes the lock; where another process has it, a TissError names that process."""
         holder = ""
         with suppress(OSError):
             holder = self.path.read_text(encoding="utf-8", errors="replace")[:200]
         if not self.try_acquire():
             holder = holder or "another process"
             raise TissError(f"{self.path.parent} is in use by {holder}; wait for it or choose another folder")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.release()
 
     def try_acquire(self) -> bool:
         """Takes the lock if nobody holds it, and says whether it did."""

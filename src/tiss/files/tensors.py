@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tiss.errors import TissError
+from tiss.errors import TissError, listed
 from tiss.files.atomic import PathLike, replacing
 from tiss.files.reading import open_regular
 
@@ -57,23 +57,17 @@ def read_tensors(path: PathLike, expected: Expected | None = None) -> dict[str, 
 
 
 def _compare(tensors: Mapping[str, torch.Tensor], expected: Expected, path: PathLike) -> None:
-    different = []
-    for name in sorted(expected.keys() & tensors.keys()):
-        shape, dtype = expected[name]
-        found = _form(tuple(tensors[name].shape), tensors[name].dtype)
-        wanted = _form(tuple(shape), tensors[name].dtype if dtype is None else dtype)
-        if found != wanted:
-            different.append(f"{name} is {found} instead of {wanted}")
-    problems = {
+    problems: dict[str, list[str]] = {
         "missing": sorted(expected.keys() - tensors.keys()),
         "unexpected": sorted(tensors.keys() - expected.keys()),
-        "different": different,
+        "different": [],
     }
-    parts = [
-        f"{word} {len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
-        for word, names in problems.items()
-        if names
-    ]
+    for name in sorted(expected.keys() & tensors.keys()):
+        tensor, (shape, dtype) = tensors[name], expected[name]
+        found, wanted = _form(tensor.shape, tensor.dtype), _form(shape, dtype or tensor.dtype)
+        if found != wanted:
+            problems["different"].append(f"{name} is {found} instead of {wanted}")
+    parts = [f"{word} {len(names)}: {listed(names, 8)}" for word, names in problems.items() if names]
     if parts:
         raise TissError(f"{path}: does not fit this model; {'; '.join(parts)}")
 

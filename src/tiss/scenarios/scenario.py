@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tiss.config import ProtocolConfig
-from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Sample, read_checked
-from tiss.errors import TissError, suggest
+from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Split
+from tiss.errors import TissError, listed, suggest
 from tiss.scenarios.task import (
     PARTITIONED,
     SETUPS,
@@ -56,31 +54,6 @@ def resolve_protocol(config: ProtocolConfig | str) -> ProtocolConfig:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Images of one step, for training or for the test.
-
-    `table` is uint8[256]: label value in the file → channel.
-    """
-
-    dataset: Dataset
-    split: str  # the data set's own split: "train" or "test"
-    ids: tuple[str, ...]
-    table: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def read(self, index: int) -> Sample:
-        """Sample `index` with its label in channels."""
-        sample = read_checked(self.dataset, self.split, self.ids[index])
-        return Sample(sample.image, self.channels(sample.label), sample.id)
-
-    def channels(self, label: Tensor) -> Tensor:
-        """Label values (uint8, any shape) as channels."""
-        return torch.from_numpy(self.table)[label.long()]
-
-
-@dataclass(frozen=True)
 class Step:
     """One step: its new classes, the images to train on, and the test of all classes so far.
 
@@ -110,8 +83,7 @@ class Step:
         return ("background", *self.old_classes, *self.new_classes)
 
     def __str__(self) -> str:
-        names = ", ".join(self.new_classes[:6]) + (", …" if self.new > 6 else "")
-        return f"step {self.index}: {self.new} new ({names}), {len(self.train)} images"
+        return f"step {self.index}: {self.new} new ({listed(self.new_classes)}), {len(self.train)} images"
 
 
 @dataclass(frozen=True)
@@ -204,12 +176,10 @@ class Scenario:
             title += f", {len(self.held)} training images held out and scored instead of the test"
         rows = [("step", "new classes", "training images", "test images")]
         for step in self:
-            names = ", ".join(step.new_classes[:4]) + (", …" if step.new > 4 else "")
-            rows.append((str(step.index), f"{step.new}: {names}", str(len(step.train)), str(len(step.test))))
-        sides = [
-            f"{side}{max(map(len, column))}"
-            for side, column in zip("><>>", zip(*rows, strict=True), strict=True)
-        ]
+            names = f"{step.new}: {listed(step.new_classes, 4)}"
+            rows.append((str(step.index), names, str(len(step.train)), str(len(step.test))))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = [f"{side}{width}" for side, width in zip("><>>", widths, strict=True)]
         lines = ["  ".join(map(format, row, sides)) for row in rows]
         return "\n".join([title, *lines])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiss.errors import TissError, suggest
+from tiss.errors import TissError, listed, suggest
 from tiss.files import read_text
 from tiss.randomness import stream
 
@@ -88,8 +88,7 @@ def parse_order(order: OrderLike | None, classes: Sequence[str]) -> tuple[int, .
             raise TissError(f"names {classes[value - 1]!r} twice", setting="order")
     if len(values) < count:
         missing = [name for value, name in enumerate(classes, 1) if value not in values]
-        listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        raise TissError(f"leaves out {listed}: it must name all {count} classes", setting="order")
+        raise TissError(f"leaves out {listed(missing, 8)}: it must name all {count} classes", setting="order")
     return values
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.classes import BACKGROUND_NAMES, CLASS_FILES, ClassList, find_file
-from tiss.data.folder import Folder, PairedDataset
+from tiss.data.folder import Folder
 from tiss.errors import TissError, suggest
 from tiss.scenarios import Split, Step, id_hash
 
@@ -16,11 +16,8 @@ class LabelledFolder(Folder):
     """A `folder` data set whose class list may be missing where the command names the classes itself."""
 
     def __init__(self, root: str, names: Sequence[str] = ()) -> None:
-        if names and find_file(Path(root).expanduser(), CLASS_FILES) is None:
-            PairedDataset.__init__(self, root)
-            self._use(ClassList(tuple(names), True, {}))
-        else:
-            super().__init__(root)
+        listed = not names or find_file(Path(root).expanduser(), CLASS_FILES)
+        super().__init__(root, None if listed else ClassList(tuple(names), True, {}))
 
     def table(self, channels: Sequence[str]) -> tuple[np.ndarray, frozenset[str]]:
         """uint8[256], label value → channel of the class, and the classes that the labels tell about.
