@@ -150,30 +150,8 @@ def test_auto_takes_memory_when_it_fits_and_workers_when_not(monkeypatch: pytest
 def test_broken_file_stops_with_its_name(kind: str) -> None:
     split = train_split(random_data(0, broken=("train004",)))
     assert "train004" in split.ids
-    with (
-        loader(split, kind=kind, workers=1) as train,
-        pytest.raises(TissError, match=r"^train004\.jpg: the file"),
-    ):
-        list(train.epoch(0))
-
-
-def test_broken_file_is_skipped_counted_and_replaced_alike() -> None:
-    broken = random_data(0, broken=("train004",))
-    with (
-        loader(train_split(broken), on_error="skip") as memory,
-        loader(train_split(broken), on_error="skip", kind="workers", workers=2) as processes,
-    ):
-        batches = list(memory.epoch(0)) + list(memory.epoch(1))
-        assert same(batches, list(processes.epoch(0)) + list(processes.epoch(1)))
-        assert memory.skipped == processes.skipped == ["train004"]
-    assert all(len(batch.ids) == 4 and "train004" not in batch.ids for batch in batches)
-
-
-def test_nothing_readable_is_an_error() -> None:
-    data = random_data(0)
-    data.broken = tuple(data.ids("train"))
-    with pytest.raises(TissError, match="no training image"):
-        list(loader(train_split(data), on_error="skip").epoch(0))
+    with pytest.raises(TissError, match=r"^train004\.jpg: the file"):
+        list(loader(split, kind=kind, workers=1).epoch(0))
 
 
 def test_illegal_label_names_the_file() -> None:
@@ -253,10 +231,3 @@ def test_slide_mode_keeps_the_label_as_it_is() -> None:
         assert torch.equal(batch.label[0], sample.label.long())
         assert min(batch.image.shape[2:]) == 16
     assert index == len(split) - 1
-
-
-def test_skipped_test_images_are_left_out() -> None:
-    split = load_scenario(random_data(0, broken=("test001", "test002")), task="2-1")[0].test
-    test = make_test_loader(split, batch=1, on_error="skip")
-    assert [batch.ids[0] for batch in test] == [id for id in split.ids if id not in ("test001", "test002")]
-    assert test.skipped == ["test001", "test002"]

@@ -53,18 +53,6 @@ def test_an_image_that_breaks_stops_the_run_with_its_name(
     assert any(image.name in error for image in breaking)
 
 
-def test_an_image_that_breaks_is_skipped_and_counted(
-    own_data: tuple[Path, list[str]], breaking: list[Path], tmp_path: Path, capsys
-):
-    out = tmp_path / "out"
-    flags = [*own_data[1], "--train.loader", "workers", "--train.workers", "0", "--train.epochs", "6"]
-    assert main(["run", *flags, "--data.on_error", "skip", "--out", str(out)]) == 0
-    timing = json.loads((out / "timing.json").read_text())
-    skipped = {id for step in timing.values() for id in step["skipped"].get("train", [])}
-    assert skipped == {image.stem for image in breaking}
-    assert "could not be read and were skipped" in capsys.readouterr().err
-
-
 def test_an_image_broken_before_the_start(own_data: tuple[Path, list[str]], tmp_path: Path, capsys):
     root, flags = own_data
     train, test = (sorted((root / "images" / split).iterdir())[0] for split in ("train", "test"))
@@ -74,12 +62,9 @@ def test_an_image_broken_before_the_start(own_data: tuple[Path, list[str]], tmp_
     assert train.stem in capsys.readouterr().err
     out = tmp_path / "skip"
     assert main(["run", *flags, "--data.on_error", "skip", "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert train.stem in said
+    assert train.stem in capsys.readouterr().err
     left_out = json.loads((out / "environment.json").read_text())["data_left_out"]
-    assert len(left_out["train"]) == 1
-    timing = json.loads((out / "timing.json").read_text())
-    assert [step["skipped"]["test"] for step in timing.values()] == [[test.stem]] * 2
+    assert {split: len(problems) for split, problems in left_out.items()} == {"train": 1, "test": 1}
 
 
 class Turns:

@@ -67,7 +67,7 @@ class Dataset(Protocol):
     default_task: str = ""  # taken where no task is given, such as "15-1"
     default_crop: int = 512
     skips_broken: bool = False  # set by the user: leave faulty samples out instead of stopping at the first
-    left_out: dict[str, list[str]] = {}  # by split: what was wrong with them  # noqa: RUF012 - never changed here
+    left_out: dict[str, list[str]] = {}  # by split: what was wrong with them  # noqa: RUF012 - replaced, never changed
 
     def ids(self, split: str) -> list[str]:
         """Sorted ids of `split` ("train" or "test")."""
@@ -86,10 +86,21 @@ class Dataset(Protocol):
         return dict(zip(ids, found, strict=True))
 
     def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        """For each id of `split`, the label values in its mask, 0 and 255 left out; faulty samples raise."""
+        """For each id of `split`, the label values in its mask, 0 and 255 left out; see `judge` for faulty samples."""
         entries = self.entries(split)
-        stop_at([entry.problem for entry in entries.values() if entry.problem is not None])
-        return {id: entry.present() for id, entry in entries.items()}
+        self.judge(split, [entry.problem for entry in entries.values() if entry.problem is not None])
+        return {id: entry.present() for id, entry in entries.items() if entry.problem is None}
+
+    def readable(self, split: str) -> list[str]:
+        """The ids of `split`, without faulty samples where the user leaves them out."""
+        return sorted(self.classes_present(split)) if self.skips_broken else self.ids(split)
+
+    def judge(self, split: str, problems: list[str], remedy: str = "") -> None:
+        """Notes the problems where faulty samples are left out, else raises the first."""
+        if not self.skips_broken:
+            stop_at(problems, remedy)
+        known = self.left_out.get(split, [])
+        self.left_out = self.left_out | {split: list(dict.fromkeys([*known, *problems]))}
 
     def sizes(self, split: str) -> dict[str, tuple[int, int]]:
         """Height and width by id, without faulty samples."""

@@ -55,7 +55,6 @@ class PairedDataset(Dataset):
         self._prepare()
 
     def _prepare(self) -> None:
-        self.left_out = {}
         self._listings: dict[str, Listing] = {}
         self._entries: dict[str, dict[str, Entry]] = {}
 
@@ -98,7 +97,9 @@ class PairedDataset(Dataset):
     def pairs(self, split: str) -> Mapping[str, Any]:
         """Files by id, in order of id; a fault of the lists raises."""
         found = self.listing(split)
-        self._judge(split, found.problems, skip=self.skips_broken and bool(found.pairs))
+        if not found.pairs:
+            stop_at(found.problems)
+        self.judge(split, found.problems)
         return found.pairs
 
     def ids(self, split: str) -> list[str]:
@@ -116,7 +117,9 @@ class PairedDataset(Dataset):
 
     def entries(self, split: str) -> dict[str, Entry]:
         if split not in self._entries:
-            self._index(split, self.pairs(split), partial(self.scan, split))
+            # who leaves faulty samples out wants to know all of them before training
+            scan = partial(self.scan, split, decode=self.skips_broken)
+            self._index(split, self.pairs(split), scan, kind=" decoded" if self.skips_broken else "")
         return self._entries[split]
 
     def check(self, split: str, decode: bool) -> tuple[list[str], dict[str, Entry]]:
@@ -131,25 +134,16 @@ class PairedDataset(Dataset):
         except TissError as error:
             return Entry({}, problem=str(error))
 
-    def _index(self, split: str, pairs: Mapping[str, Any], scan: Scan, fresh: bool = False) -> None:
+    def _index(
+        self, split: str, pairs: Mapping[str, Any], scan: Scan, kind: str = "", fresh: bool = False
+    ) -> None:
         file = cache_file(f"{self.name}-{split}", str(self._root.resolve()))
-        kind = f"{self.label_kind(split)} {len(self.classes)}"
+        kind = f"{self.label_kind(split)} {len(self.classes)}{kind}"
         self._entries[split] = make_index(file, kind, pairs, scan, fresh)
 
-    def classes_present(self, split: str) -> dict[str, frozenset[int]]:
-        """For each id, the label values in its mask, 0 and 255 left out; a faulty pair raises or is left out."""
-        entries = self.entries(split)
-        problems = [entry.problem for entry in entries.values() if entry.problem is not None]
-        self._judge(split, problems, skip=self.skips_broken)
-        return {id: entry.present() for id, entry in entries.items() if entry.problem is None}
-
-    def _judge(self, split: str, problems: list[str], skip: bool) -> None:
-        """Notes the problems where faulty samples are left out, else raises the first."""
-        if skip:
-            known = self.left_out.setdefault(split, [])
-            known += [problem for problem in problems if problem not in known]
-        else:
-            stop_at(problems, f"; `tiss data verify {self.name} --root {self._root}` lists every fault")
+    def judge(self, split: str, problems: list[str], remedy: str = "") -> None:
+        remedy = remedy or f"; `tiss data verify {self.name} --root {self._root}` lists every fault"
+        super().judge(split, problems, remedy)
 
 
 def missing_folders(*folders: Path) -> list[str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -35,69 +35,44 @@ _order = lru_cache(maxsize=2)(epoch_order)  # of an epoch, for all its batches
 
 @dataclass
 class RawBatch:
-    """A batch on its way: labels are still one byte per pixel, already in channels; or why there is none."""
+    """A batch on its way: labels are still one byte per pixel, already in channels."""
 
-    image: Tensor = field(default_factory=lambda: torch.empty(0, 3, 0, 0, dtype=torch.uint8))
-    label: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0, dtype=torch.uint8))
-    ids: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    error: str | None = None
+    image: Tensor
+    label: Tensor
+    ids: list[str]
 
     def pin_memory(self) -> RawBatch:
-        return RawBatch(self.image.pin_memory(), self.label.pin_memory(), self.ids, self.skipped, self.error)
+        return RawBatch(self.image.pin_memory(), self.label.pin_memory(), self.ids)
 
 
 @dataclass
-class _Plan(torch.utils.data.Dataset[RawBatch]):
-    """`plan[request]` is a finished batch: it holds all that a worker process needs. The loader sets the last three."""
-
-    may_shrink: ClassVar[bool]  # whether a batch without its broken samples is a batch
+class _Plan(torch.utils.data.Dataset[RawBatch | TissError]):
+    """`plan[request]` is a batch, or the error that a worker process hands over. The loader sets the last two."""
 
     ids: tuple[str, ...]
     batch: int
-    skip: bool = field(init=False)  # broken samples
     source: FileSource | MemoryStore = field(init=False)
     table: Tensor = field(init=False)  # label value → channel
 
-    def choices(self, request: Any) -> Iterable[Iterable[str]]:
-        """For each place in the batch, the id of its sample, then of those that replace a broken one."""
+    def choose(self, request: Any) -> list[str]:
+        """The ids of the batch."""
         raise NotImplementedError
 
     def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         """Images and labels of the samples found, from a buffer of packed pixels."""
         raise NotImplementedError
 
-    def __getitem__(self, request: Any) -> RawBatch:
-        ids: list[str] = []
-        found: list[Any] = []
-        skipped: list[str] = []
+    def __getitem__(self, request: Any) -> RawBatch | TissError:
+        ids = self.choose(request)
         try:
-            for choices in self.choices(request):
-                for id in choices:
-                    try:
-                        found.append(self.source.find(id))
-                        ids.append(id)
-                        break
-                    except TissError as error:
-                        if not self.skip:
-                            raise
-                        skipped.append(id)
-                        last = error
-                else:
-                    if not self.may_shrink:
-                        raise TissError(f"no training image of this step can be read; the last: {last}")
-            if not ids:
-                return RawBatch(skipped=skipped)
-            return RawBatch(*self.cut(request, *self.source.collect(found)), ids, skipped)
+            return RawBatch(*self.cut(request, *self.source.collect(ids)), ids)
         except TissError as error:
-            return RawBatch(error=str(error))
+            return error
 
 
 @dataclass
 class _TrainPlan(_Plan):
     """Training batches. A request is (epoch, iteration, part)."""
-
-    may_shrink = False
 
     settings: AugmentSettings
     seed: int
@@ -112,11 +87,9 @@ class _TrainPlan(_Plan):
         first = iteration * self.batch + (part * self.world + self.rank) * size
         return range(first, first + size)
 
-    def choices(self, request: tuple[int, int, int]) -> Iterable[Iterable[str]]:
-        count = len(self.ids)
-        order = _order(self.seed, self.step, request[0], count)
-        for first in self.positions(request):
-            yield (self.ids[order[position % count]] for position in range(first, first + count))
+    def choose(self, request: tuple[int, int, int]) -> list[str]:
+        order = _order(self.seed, self.step, request[0], len(self.ids))
+        return [self.ids[order[position % len(order)]] for position in self.positions(request)]
 
     def cut(
         self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
@@ -133,13 +106,11 @@ class _TrainPlan(_Plan):
 class _TestPlan(_Plan):
     """Test batches in the order of the ids. A request is the batch's number."""
 
-    may_shrink = True
-
     size: int
     mode: Literal["crop", "slide"]
 
-    def choices(self, request: int) -> Iterable[Iterable[str]]:
-        return [(id,) for id in self.ids[request * self.batch : (request + 1) * self.batch]]
+    def choose(self, request: int) -> list[str]:
+        return list(self.ids[request * self.batch : (request + 1) * self.batch])
 
     def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         if self.mode == "crop":
@@ -165,7 +136,6 @@ class _Loader:
         kind: "auto" takes memory where the samples fit.
         workers: processes; None for as many as suit the machine.
         device: where batches go.
-        on_error: "skip" leaves broken samples out.
     """
 
     def __init__(
@@ -177,17 +147,14 @@ class _Loader:
         kind: Literal["auto", "workers", "memory"] = "auto",
         workers: int | None = None,
         device: torch.device | str = "cpu",
-        on_error: Literal["stop", "skip"] = "stop",
     ) -> None:
         self.device = torch.device(device)
-        self.skipped: list[str] = []  # ids of samples that could not be read, each once
         self._requests: list[Any] = []
         self._processes: DataLoader[Any] | None = None
         self._running: Generator[Batch, None, None] | None = None
         files = FileSource(split.dataset, split.split, shorter)
         store = None if kind == "workers" else open_store(files, plan.ids, kind, self.device)
         self._plan = plan
-        self._plan.skip = on_error == "skip"
         self._plan.source = store or files
         self._plan.table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
         self.kind = "workers" if store is None else "memory"
@@ -233,7 +200,7 @@ class _Loader:
         if self._plan.source.device == self.device:
             yield from map(self._finish, map(self._plan.__getitem__, requests))
             return
-        waiting: deque[Future[RawBatch]] = deque()
+        waiting: deque[Future[RawBatch | TissError]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
             for request in requests:
                 waiting.append(threads.submit(self._make_ready, request))
@@ -242,14 +209,13 @@ class _Loader:
             for future in waiting:
                 yield self._finish(future.result())
 
-    def _make_ready(self, request: Any) -> RawBatch:
-        made: RawBatch = self._plan[request]
-        return made.pin_memory() if self.device.type == "cuda" else made
+    def _make_ready(self, request: Any) -> RawBatch | TissError:
+        made = self._plan[request]
+        return made.pin_memory() if self.device.type == "cuda" and isinstance(made, RawBatch) else made
 
-    def _finish(self, made: RawBatch) -> Batch:
-        if made.error is not None:
-            raise TissError(made.error)
-        self.skipped.extend(id for id in made.skipped if id not in self.skipped)
+    def _finish(self, made: RawBatch | TissError) -> Batch:
+        if isinstance(made, TissError):
+            raise made
         image = made.image.to(self.device, non_blocking=True)
         label = made.label.to(self.device, non_blocking=True).long()
         return Batch(image, label, made.ids)
@@ -351,6 +317,4 @@ class TestLoader(_Loader):
         return -(-len(self._plan.ids) // self._plan.batch)
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self._iterate(range(len(self))):
-            if batch.ids:  # a batch whose every sample was skipped is empty
-                yield batch
+        return self._iterate(range(len(self)))

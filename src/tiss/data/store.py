@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tiss.data.augment import Place, Size, one_thread, pack, shrink
-from tiss.data.base import Dataset, Sample, read_checked
+from tiss.data.base import Dataset, Sample, read_checked, stop_at
 from tiss.data.index import parallel_map, processors
 from tiss.errors import TissError
 
@@ -43,12 +44,11 @@ class FileSource:
             height, width = sample.label.shape
             return pack(sample), (height, width)
 
-    def collect(self, found: Sequence[tuple[Tensor, Size]]) -> tuple[Tensor, list[Place]]:
+    def collect(self, ids: Sequence[str]) -> tuple[Tensor, list[Place]]:
         """A flat buffer of packed pixels, and where each sample is in it."""
-        places, offset = [], 0
-        for pixels, size in found:
-            places.append((offset, size))
-            offset += len(pixels)
+        found = [self.find(id) for id in ids]
+        starts = accumulate((len(pixels) for pixels, _ in found), initial=0)
+        places = [(start, size) for start, (_, size) in zip(starts, found, strict=False)]
         return torch.cat([pixels for pixels, _ in found]), places
 
     def sizes(self) -> dict[str, Size]:
@@ -68,10 +68,9 @@ class MemoryStore:
         self.buffer = _shared(pixels) if on_cpu else torch.empty(pixels, dtype=torch.int32, device=device)
         self.used = 0  # pixels
         self.places: dict[str, Place] = {}
-        self.broken: dict[str, str] = {}  # id → what is wrong with it
 
     def missing(self, ids: Sequence[str]) -> list[str]:
-        return [id for id in dict.fromkeys(ids) if id not in self.places and id not in self.broken]
+        return [id for id in dict.fromkeys(ids) if id not in self.places]
 
     def load(self, files: FileSource, ids: Sequence[str]) -> None:
         """Decodes those of `ids` that are not here yet, by processes that write into memory they share."""
@@ -79,10 +78,8 @@ class MemoryStore:
         on_cpu = self.device.type == "cpu"
         start = self.used
         target = self.buffer[start:] if on_cpu else _shared(_pixels(self.sizes, missing))
-        jobs: list[tuple[str, int]] = []
-        for id in missing:
-            jobs.append((id, self.used))
-            self.used += _pixels(self.sizes, [id])
+        ends = list(accumulate((_pixels(self.sizes, [id]) for id in missing), initial=start))
+        jobs = list(zip(missing, ends, strict=False))
 
         def decode(job: tuple[str, int]) -> str | None:
             id, offset = job
@@ -97,21 +94,14 @@ class MemoryStore:
 
         with one_thread():
             problems = parallel_map(decode, jobs, "Reading images", min(16, cores()))
-            for (id, offset), problem in zip(jobs, problems, strict=True):
-                if problem is None:
-                    self.places[id] = (offset, self.sizes[id])
-                else:
-                    self.broken[id] = problem
+            stop_at([problem for problem in problems if problem is not None])
+        self.used = ends[-1]
         if not on_cpu:
             self.buffer[start : self.used].copy_(target)
+        self.places.update((id, (offset, self.sizes[id])) for id, offset in jobs)
 
-    def find(self, id: str) -> Place:
-        if id not in self.places:
-            raise TissError(self.broken[id])
-        return self.places[id]
-
-    def collect(self, found: Sequence[Place]) -> tuple[Tensor, list[Place]]:
-        return self.buffer, list(found)
+    def collect(self, ids: Sequence[str]) -> tuple[Tensor, list[Place]]:
+        return self.buffer, [self.places[id] for id in ids]
 
 
 # All loaders of one data set object share what is decoded: steps of a run, and runs of a grid in one process.

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import InitProcessGroupKwargs, LoggerType, gather_object
+from accelerate.utils import InitProcessGroupKwargs, LoggerType
 from torch import nn
 
 from tiss.config import TrainConfig
@@ -96,10 +96,6 @@ class World:
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
-
-    def union(self, items: list[str]) -> list[str]:
-        """What any of the processes holds, sorted."""
-        return sorted(set(gather_object(items)))
 
     def share_of(self, batch: int, accumulate: int) -> int:
         """Images of one micro-batch in this process; a batch that does not divide evenly is refused."""

@@ -18,7 +18,7 @@ from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import FORMAT
 from tiss.engine.run_folder import RunFolder, describe_environment, dump_config, read_config, run_name
 from tiss.engine.session import Session, base_folder, load_base
-from tiss.errors import SpaceError, TissError
+from tiss.errors import SpaceError, TissError, listed
 from tiss.evaluation.scores import run_scores
 from tiss.files import read_json, reserve, write_json
 from tiss.methods.base import METHODS, check_pair
@@ -134,27 +134,21 @@ class Run:
 
     def store_step(self, session: Session, step: Step, matrix: Tensor, seconds: float | None) -> None:
         """Writes the step's folder whole, then the results; only then its checkpoint is removed."""
-        method, skipped = self.config.method.name, {k: ids for k, ids in session.skipped.items() if ids}
-        record = {"step": step.index, "method": method, "eval_size": self.config.eval.size}
+        record = {"step": step.index, "method": self.config.method.name, "eval_size": self.config.eval.size}
         record["scenario"] = str(self.scenario)
         with self.files.step(step.index).writing(session.model, session.method.state(), matrix, record):
             pass
         path = self.folder / "timing.json"
         timing = read_json(path) if path.exists() else {}
         seconds = None if seconds is None else round(seconds, 3)
-        timing[f"step-{step.index}"] = {"train_seconds": seconds, "skipped": skipped}
+        timing[f"step-{step.index}"] = {"train_seconds": seconds}
         write_json(path, timing)
-        for split, ids in skipped.items():
-            session.reporter.say(
-                f"step {step.index}: {len(ids)} {split} image(s) could not be read and were skipped, "
-                f"{ids[0]} the first; timing.json lists them"
-            )
         results = self.results()
         write_json(self.folder / "results.json", results)
         means = results["steps"][-1]["scores"]["all"]
         shown = next(value for value in means.values() if value is not None)
         session.reporter.say(
-            f"step {step.index} · {method}: +{', '.join(step.new_classes)} · mIoU {shown:.1f}"
+            f"step {step.index} · {self.config.method.name}: +{listed(step.new_classes)} · mIoU {shown:.1f}"
         )
         self.files.remove_checkpoint()
 

@@ -48,7 +48,6 @@ class Session:
         """`config` must be resolved; `start` does that."""
         self.config, self.model, self.method, self.world = config, model, method, world
         self.reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
-        self.skipped: dict[str, list[str]] = {"train": [], "test": []}  # ids, of the last step and test
         self._teacher: SegmentationModel | None = None
 
     @classmethod
@@ -102,9 +101,7 @@ class Session:
         self.model.encoder.checkpointing = self.config.train.checkpointing
         make_fast(self.model, self.config.train, self.world)
         with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
-            seconds = train_step(self, step, teacher, loader, journal or Journal(self.world))
-            self.skipped["train"] = self.world.union(loader.skipped)
-        return seconds
+            return train_step(self, step, teacher, loader, journal or Journal(self.world))
 
     def adopt(self, step: Step, base: StepFolder) -> None:
         """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images."""
@@ -129,9 +126,7 @@ class Session:
         bar = self.reporter.bar("test", len(split))
         with world.failures_explained(), closing(loader), bar as shown, world.autocast(), eager:
             count = len(self.model.classes)
-            matrix = evaluate(self.model, loader, count, device=world.device, progress=shown.advance)
-            self.skipped["test"] = world.union(loader.skipped)
-        return matrix
+            return evaluate(self.model, loader, count, device=world.device, progress=shown.advance)
 
     def size_after(self, step: Step) -> int:
         """Bytes that the model after `step` will take in a folder, about."""
@@ -165,15 +160,8 @@ class Session:
 
     def loading(self) -> dict[str, Any]:
         """What training and test loaders have in common."""
-        world, on_error = self.world, self.config.data.on_error
-        kind = self.config.train.loader
-        return {
-            "rank": world.rank,
-            "world": world.size,
-            "device": world.device,
-            "kind": kind,
-            "on_error": on_error,
-        }
+        world, kind = self.world, self.config.train.loader
+        return {"rank": world.rank, "world": world.size, "device": world.device, "kind": kind}
 
 
 def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:

@@ -156,7 +156,7 @@ class Scenario:
     def _test(self, seen: dict[int, int]) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
         split = "train" if self.held else "test"
-        ids = sorted(self.held) if self.held else self.dataset.ids("test")
+        ids = sorted(self.held) if self.held else self.dataset.readable("test")
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
@@ -208,16 +208,16 @@ def load_scenario(
         order: order of the classes, see `parse_order`.
         lists: a folder with the training ids of each step, which then replace the setup's selection.
         holdout: share of the training ids kept out of every step and scored instead of the test.
-        on_error: "stop" at the first pair of files that cannot be read, or "skip" such pairs, which the data
-            set then lists in `left_out`.
+        on_error: "stop" at the first pair of files that cannot be read, or "skip" all such pairs, which the data
+            set then lists in `left_out`. Every image is decoded once to find them.
     """
     if dataset is None:
         if data is None:
             raise TissError("is needed: name a data set, such as shapes or voc", setting="data")
         dataset = DATASETS.get(data)(root=root) if isinstance(data, str) else data
-    if on_error == "skip" and hasattr(dataset, "skips_broken"):
+    if on_error == "skip":
         dataset.skips_broken = True
-    task = task or getattr(dataset, "default_task", None)
+    task = task or dataset.default_task
     if not task:
         message = f"{dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
         raise TissError(f"is needed: {message}", setting="task")
@@ -225,7 +225,8 @@ def load_scenario(
     count = sum(map(len, values))
     if count > 253:
         raise TissError(f"has {count} classes, but labels have one byte: at most 253 fit", setting="task")
-    held = held_out(dataset.ids("train"), holdout)
+    usable = dataset.readable("train")
+    held = held_out(usable, holdout)
     if setup not in SETUPS:
         raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
     if lists is not None:
@@ -234,7 +235,7 @@ def load_scenario(
         present = dataset.classes_present("train")
         parted = setup == "disjoint" and dataset.name in PARTITIONED
         chosen = partition(present, values) if parted else select(present, values, setup)
-    kept = tuple(tuple(id for id in ids if id not in held) for ids in chosen)
+    kept = [tuple(sorted({*ids}.intersection(usable) - held)) for ids in chosen]
     names = ("background", *(dataset.classes[value - 1] for group in values for value in group))
     channels = iter(range(1, count + 1))
     for index, ids in enumerate(kept):
@@ -249,6 +250,6 @@ def load_scenario(
         classes=names,
         groups=tuple(tuple(next(channels) for _ in group) for group in values),
         values=values,
-        lists=kept,
+        lists=tuple(kept),
         held=held,
     )
