@@ -227,6 +227,8 @@ def load_scenario(
         raise TissError(f"has {count} classes, but labels have one byte: at most 253 fit", setting="task")
     usable = dataset.readable("train")
     held = held_out(usable, holdout)
+    if dataset.skips_broken and not held:
+        dataset.readable("test")  # so that `left_out` is complete from now on
     if setup not in SETUPS:
         raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
     if lists is not None:
