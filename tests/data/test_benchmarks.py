@@ -144,12 +144,6 @@ def test_reads_sbd_masks(tmp_path: Path, order: str, packed: bool) -> None:
     assert np.array_equal(read_matlab_mask(tmp_path / "x.mat"), MASK)
 
 
-def test_sbd_reader_agrees_with_another_writer(tmp_path: Path) -> None:
-    content = {"GTcls": {"Boundaries": [1.0], "Segmentation": MASK}}
-    pytest.importorskip("scipy.io").savemat(tmp_path / "x.mat", content, do_compression=True)
-    assert np.array_equal(read_matlab_mask(tmp_path / "x.mat"), MASK)
-
-
 GOOD, PLAIN = matlab_file(MASK), matlab_file(MASK, packed=False)
 BROKEN = [
     b"",

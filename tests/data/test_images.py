@@ -16,14 +16,6 @@ def gradient(height: int = 6, width: int = 9) -> np.ndarray:
     return np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
 
 
-def test_picture_is_rgb_channels_first(tmp_path: Path) -> None:
-    Image.fromarray(gradient()).save(tmp_path / "x.png")
-    image = read_image(tmp_path / "x.png")
-    assert image.dtype == torch.uint8
-    assert image.is_contiguous()
-    assert np.array_equal(image.permute(1, 2, 0).numpy(), gradient())
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation(tmp_path: Path, orientation: int) -> None:
     pixels = gradient()

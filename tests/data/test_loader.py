@@ -142,24 +142,14 @@ def test_auto_takes_memory_when_it_fits_and_workers_when_not(monkeypatch: pytest
     monkeypatch.setattr("tiss.data.store.free_memory", lambda: 1000.0)
     with loader(kind="auto", workers=0) as train:
         assert train.kind == "workers"
-    with pytest.raises(TissError, match=r"train\.loader"):
-        loader(kind="memory")
 
 
 @pytest.mark.parametrize("kind", ["memory", "workers"])
 def test_broken_file_stops_with_its_name(kind: str) -> None:
     split = train_split(random_data(0, broken=("train004",)))
     assert "train004" in split.ids
-    with pytest.raises(TissError, match=r"^train004\.jpg: the file"):
-        list(loader(split, kind=kind, workers=1).epoch(0))
-
-
-def test_illegal_label_names_the_file() -> None:
-    data = FakeData({"train": {"a": {1, 37}}, "test": {"t": {1}}}, classes=1)
-    split = load_scenario(data, task="1-1")[0].train
-    for kind in ("memory", "workers"):
-        with pytest.raises(TissError, match="fake train a: label 37"):
-            next(loader(split, kind=kind, workers=0, batch=1).epoch(0))
+    with pytest.raises(TissError, match=r"^train004\.jpg: the file"), loader(split, kind=kind) as train:
+        list(train.epoch(0))
 
 
 def test_batch_must_split_evenly() -> None:

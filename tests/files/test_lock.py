@@ -3,7 +3,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -65,34 +64,3 @@ def test_forked_child_neither_holds_nor_releases(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not Lock(path).try_acquire()
     assert Lock(path).try_acquire()
-
-
-RACE = """
-import sys, time
-from pathlib import Path
-from tiss.files import Lock
-folder = Path(sys.argv[1])
-(folder / f"ready-{sys.argv[2]}").touch()
-while not (folder / "go").exists():
-    time.sleep(0.001)
-kept = [(number, lock) for number in range(100) if (lock := Lock(folder / f"{number}.lock")).try_acquire()]
-print(*[number for number, _ in kept], flush=True)
-while not (folder / "end").exists():
-    time.sleep(0.005)
-"""
-
-
-def test_racers_for_one_lock_have_one_winner(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RACE, str(tmp_path)]
-    racers = [subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, text=True) for i in range(3)]
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("ready-*"))) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    (tmp_path / "go").touch()
-    lines = [
-        racer.stdout.readline() for racer in racers if racer.stdout
-    ]  # all alive until the last has tried
-    (tmp_path / "end").touch()
-    assert sorted(int(word) for line in lines for word in line.split()) == list(range(100))
-    assert all(racer.wait(30) == 0 for racer in racers)

@@ -1,7 +1,6 @@
 import json
 import os
 import threading
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,12 +52,6 @@ TEXT = st.text(st.characters(codec="utf-8"))
 )
 def test_reads_what_json_writes(value: object) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=False), "a.json") == value
-
-
-@given(st.text(max_size=200))
-def test_any_text_ends_in_a_value_or_one_line(data: str) -> None:
-    with suppress(TissError):
-        parse_json(data, "a.json")
 
 
 @pytest.mark.parametrize(
@@ -130,25 +123,21 @@ def test_inside_refuses_names_too_long_for_a_file(tmp_path: Path, name: str) -> 
         files.inside(tmp_path, name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "a\0b",
-        *[
-            r"/etc/passwd",
-            r"..",
-            r"../a",
-            r"a/../../b",
-            r"a/..",
-            r"..\a",
-            r"\a",
-            r"C:\a",
-            r"out/a",
-            r"loop/a",
-        ],
-    ],
-)
+LEAVING = [
+    r"/etc/passwd",
+    r"..",
+    r"../a",
+    r"a/../../b",
+    r"a/..",
+    r"..\a",
+    r"\a",
+    r"C:\a",
+    r"out/a",
+    r"loop/a",
+]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", *LEAVING])
 def test_inside_refuses_to_leave(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

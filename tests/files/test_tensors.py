@@ -1,15 +1,12 @@
 import json
 import os
 import struct
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tiss import files
 from tiss.errors import SpaceError, TissError
@@ -26,11 +23,8 @@ TENSORS = {
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (
-        a.dtype == b.dtype
-        and a.shape == b.shape
-        and a.contiguous().view(-1).view(torch.uint8).equal(b.contiguous().view(-1).view(torch.uint8))
-    )
+    bits = [one.contiguous().view(-1).view(torch.uint8) for one in (a, b)]
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*bits)
 
 
 def craft(path: Path, header: Any, data: bytes = b"", length: int | None = None) -> Path:
@@ -97,19 +91,10 @@ BAD_HEADERS: list[tuple[Any, bytes]] = [
     ({"a": entry([1 << 40], 0, 1 << 42)}, bytes(8)),
     ({"a": entry([2], 0, 4)}, bytes(4)),
     ({"a": entry([1 << 62, 4], 0, 0)}, b""),
-    ({"a": entry([-1], 0, 4)}, bytes(4)),
-    ({"a": entry([1.0], 0, 4)}, bytes(4)),
-    ({"a": entry([1], -4, 0)}, bytes(4)),
-    ({"a": entry([1], 0, 4, "F128")}, bytes(4)),
     ({"a": entry([1], 0, 4), "b": entry([1], 0, 4)}, bytes(4)),
-    ({"a": entry([1], 4, 8)}, bytes(8)),
     ({"a": entry([1], 0, 4)}, bytes(5)),
     ({"a": entry([1], 0, 4)}, bytes(3)),
     ({"a": [1]}, b""),
-    ({"a": {"dtype": "F32", "shape": [1]}}, b""),
-    ({"__metadata__": {"a": 1}}, b""),
-    ([], b""),
-    (b"{", b""),
     (b"[" * 5000, b""),
 ]
 
@@ -120,17 +105,3 @@ def test_bad_headers_end_in_one_line(tmp_path: Path, header: Any, data: bytes) -
     with pytest.raises(TissError, match=r"model\.safetensors: not a safetensors file, or") as caught:
         files.read_tensors(path)
     assert "\n" not in str(caught.value)
-
-
-@settings(max_examples=200, deadline=None)
-@given(position=st.integers(0, 10_000), byte=st.integers(0, 255), cut=st.integers(0, 10_000))
-def test_one_changed_byte_or_a_cut_never_surprises(
-    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int, cut: int
-) -> None:
-    path = tmp_path_factory.mktemp("fuzz") / "a"
-    files.write_tensors(path, {name: TENSORS[name] for name in ("encoder.weight", "mask")}, {"a": "1"})
-    data = bytearray(path.read_bytes())
-    data[position % len(data)] = byte
-    path.write_bytes(data[: len(data) - cut % 20])
-    with suppress(TissError):  # its message is one line by construction
-        files.read_tensors(path)

@@ -77,12 +77,6 @@ def test_classes_outside_all_groups_stay_background() -> None:
     assert scenario[1].test.table[:4].tolist() == [0, 2, 0, 1]
 
 
-def test_labels_out_of_range_name_the_file() -> None:
-    scenario = load_scenario(FakeData({"train": {"a": {1, 37}}, "test": {"t": {1}}}, classes=1), task="1-1")
-    with pytest.raises(TissError, match=r"fake train a: label 37 .*not one of 0 to 1 or 255"):
-        scenario[0].train.read(0)
-
-
 def test_read_gives_channels() -> None:
     sample = small(order="3,1,2")[1].train.read(1)
     assert sample.id == "b"

@@ -79,15 +79,13 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
     that the map lacks is an error. Without one, a colour file must have three equal channels.
     """
     with _open(path, "mask") as image:
-        if image.mode == "P":
-            return np.array(image) if colours is None else _through_palette(image, colours, path)
-        if image.mode in ("L", "1"):
+        if image.mode in ("L", "1") or (image.mode == "P" and colours is None):
             return np.array(image, dtype=np.uint8)
         if image.mode == "LA":
             return np.array(image.getchannel("L"))
         if image.mode in _SIXTEEN_BIT:
             return _as_labels(np.array(image), path)
-        if image.mode in ("RGB", "RGBA", "RGBX"):
+        if image.mode in ("P", "RGB", "RGBA", "RGBX"):
             pixels = np.array(image.convert("RGB"))
             if colours is not None:
                 return _through_colours(pixels, colours, path)
@@ -183,30 +181,10 @@ def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
 
 
 def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
-    """RGB colours … × 3 → labels."""
-    if not colours:
-        raise TissError(f"{path}: the colour map is empty")
-    known = sorted((_code(np.array(colour)), label) for colour, label in colours.items())
-    keys, labels = np.array([code for code, _ in known]), np.array([label for _, label in known], np.uint8)
-    codes = _code(pixels)
-    place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
-    unknown = keys[place] != codes
-    if unknown.any():
-        colour = " ".join(map(str, pixels[unknown][0]))
-        raise TissError(f"{path}: colour {colour} is not in the colour map; add it there")
-    return labels[place]
-
-
-def _code(pixels: np.ndarray) -> np.ndarray:
-    red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
-    return red << 16 | green << 8 | blue
-
-
-def _through_palette(image: Image.Image, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
-    found = np.array(image.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
-    palette = np.zeros((256, 3), np.uint8)
-    palette[: len(found)] = found
-    indices, table = np.array(image), np.zeros(256, np.uint8)
-    used = np.flatnonzero(np.bincount(indices.ravel(), minlength=256))
-    table[used] = _through_colours(palette[used], colours, path)
-    return table[indices]
+    """RGB colours H × W × 3 → labels H × W."""
+    found, places = np.unique(pixels.astype(np.int32) @ (1 << 16, 1 << 8, 1), return_inverse=True)
+    shown = [(code >> 16, code >> 8 & 255, code & 255) for code in found.tolist()]
+    for red, green, blue in shown:
+        if (red, green, blue) not in colours:
+            raise TissError(f"{path}: colour {red} {green} {blue} is not in the colour map; add it there")
+    return np.array([colours[colour] for colour in shown], np.uint8)[places].reshape(pixels.shape[:2])
