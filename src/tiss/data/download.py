@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tiss import __version__
-from tiss.data.benchmarks import AUGMENTED, make_augmented
+from tiss.data.benchmarks import ADE_FOLDER, AUGMENTED, make_augmented
 from tiss.errors import TissError
 from tiss.files import inside, make_folder, read_json, write_json
 
@@ -101,9 +101,8 @@ def download_voc(root: Path, archive: Source = VOC2012, sbd: Source | Path = SBD
 
 def download_ade20k(root: Path, archive: Source = ADE20K, keep: bool = False) -> Path:
     """ADE20K in `root`/ADEChallengeData2016."""
-    place = root / "ADEChallengeData2016"
-    _fetch_and_unpack(archive, root, place / "annotations" / "training", keep)
-    return place
+    _fetch_and_unpack(archive, root, root / ADE_FOLDER / "annotations" / "training", keep)
+    return root / ADE_FOLDER
 
 
 def _fetch_and_unpack(archive: Source, root: Path, wanted: Path, keep: bool) -> None:

@@ -131,19 +131,10 @@ class Scenario:
         for group, ids in zip(groups, lists, strict=True):
             old = steps[-1].seen if steps else 1
             seen = old + len(group)
-            step = Step(
-                index=len(steps),
-                old=old,
-                new=len(group),
-                old_classes=self.classes[1:old],
-                new_classes=self.classes[old:seen],
-                future_classes=self.classes[seen:],
-                train=self._training({value: channel_of[value] for value in group}, ids),
-                test=self._test({value: c for value, c in channel_of.items() if c < seen}),
-                steps=len(self),
-                setup=self.setup,
-            )
-            steps.append(step)
+            train = self._training({value: channel_of[value] for value in group}, ids)
+            test = self._test({value: c for value, c in channel_of.items() if c < seen})
+            names = self.classes[1:old], self.classes[old:seen], self.classes[seen:]
+            steps.append(Step(len(steps), old, len(group), *names, train, test, len(self), self.setup))
         return tuple(steps)
 
     def _training(self, current: dict[int, int], ids: tuple[str, ...]) -> Split:
@@ -169,11 +160,11 @@ class Scenario:
 
     def __str__(self) -> str:
         """The steps as a table: classes, training and test images."""
-        title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}"
-        if self.joined:
-            title += ", all classes at once"
-        if self.held:
-            title += f", {len(self.held)} training images held out and scored instead of the test"
+        joined = ", all classes at once" if self.joined else ""
+        held = (
+            f", {len(self.held)} training images held out and scored instead of the test" if self.held else ""
+        )
+        title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}{joined}{held}"
         rows = [("step", "new classes", "training images", "test images")]
         for step in self:
             names = f"{step.new}: {listed(step.new_classes, 4)}"
@@ -217,8 +208,7 @@ def load_scenario(
         dataset = DATASETS.get(data)(root=root) if isinstance(data, str) else data
     if on_error == "skip":
         dataset.skips_broken = True
-    task = task or dataset.default_task
-    if not task:
+    if not (task := task or dataset.default_task):
         message = f"{dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
         raise TissError(f"is needed: {message}", setting="task")
     values = parse_task(task, dataset.classes, order)
@@ -238,18 +228,18 @@ def load_scenario(
         parted = setup == "disjoint" and dataset.name in PARTITIONED
         chosen = partition(present, values) if parted else select(present, values, setup)
     kept = [tuple(sorted({*ids}.intersection(usable) - held)) for ids in chosen]
-    names = ("background", *(dataset.classes[value - 1] for group in values for value in group))
+    if () in kept:
+        where = f"step {kept.index(())} ({setup})"
+        raise TissError(
+            f"leaves {where} without a training image: change the task or the setup", setting="task"
+        )
     channels = iter(range(1, count + 1))
-    for index, ids in enumerate(kept):
-        if not ids:
-            message = f"leaves step {index} ({setup}) without a training image: change the task or the setup"
-            raise TissError(message, setting="task")
     return Scenario(
         dataset=dataset,
         task=task_name(values, dataset.classes),
         setup=setup,
         protocol=resolve_protocol(protocol),
-        classes=names,
+        classes=("background", *(dataset.classes[value - 1] for group in values for value in group)),
         groups=tuple(tuple(next(channels) for _ in group) for group in values),
         values=values,
         lists=tuple(kept),
