@@ -1,7 +1,7 @@
 """Loaders: batches of a split, from worker processes or from memory, the same ones either way.
 
-What a batch holds is decided by a plan, a pure function of (seed, step, epoch, position) in whichever process it
-runs; where the pixels come from is a source. A rank makes only its own share of each global batch.
+What a batch holds is a pure function of (seed, step, epoch, position), in whichever process it is made; where the
+pixels come from is a source. A rank makes only its own share of each global batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -45,93 +45,13 @@ class RawBatch:
         return RawBatch(self.image.pin_memory(), self.label.pin_memory(), self.ids)
 
 
-@dataclass
-class _Plan(torch.utils.data.Dataset[RawBatch | TissError]):
-    """`plan[request]` is a batch, or the error that a worker process hands over. The loader sets the last two."""
+class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
+    """Makes batches in worker processes or from the store in memory.
 
-    ids: tuple[str, ...]
-    batch: int
-    source: FileSource | MemoryStore = field(init=False)
-    table: Tensor = field(init=False)  # label value → channel
-
-    def choose(self, request: Any) -> list[str]:
-        """The ids of the batch."""
-        raise NotImplementedError
-
-    def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
-        """Images and labels of the samples found, from a buffer of packed pixels."""
-        raise NotImplementedError
-
-    def __getitem__(self, request: Any) -> RawBatch | TissError:
-        ids = self.choose(request)
-        try:
-            return RawBatch(*self.cut(request, *self.source.collect(ids)), ids)
-        except TissError as error:
-            return error
-
-
-@dataclass
-class _TrainPlan(_Plan):
-    """Training batches. A request is (epoch, iteration, part)."""
-
-    settings: AugmentSettings
-    seed: int
-    step: int
-    rank: int
-    world: int
-    accumulate: int
-
-    def positions(self, request: tuple[int, int, int]) -> range:
-        _, iteration, part = request
-        size = self.batch // (self.world * self.accumulate)
-        first = iteration * self.batch + (part * self.world + self.rank) * size
-        return range(first, first + size)
-
-    def choose(self, request: tuple[int, int, int]) -> list[str]:
-        order = _order(self.seed, self.step, request[0], len(self.ids))
-        return [self.ids[order[position % len(order)]] for position in self.positions(request)]
-
-    def cut(
-        self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
-    ) -> tuple[Tensor, Tensor]:
-        augmentations = [
-            draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
-            for position, (_, size) in zip(self.positions(request), places, strict=True)
-        ]
-        crop = (self.settings.crop, self.settings.crop)
-        return crop_batch(buffer, places, augmentations, crop, self.table)
-
-
-@dataclass
-class _TestPlan(_Plan):
-    """Test batches in the order of the ids. A request is the batch's number."""
-
-    size: int
-    mode: Literal["crop", "slide"]
-
-    def choose(self, request: int) -> list[str]:
-        return list(self.ids[request * self.batch : (request + 1) * self.batch])
-
-    def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
-        if self.mode == "crop":
-            cuts = [centre(*size, self.size) for _, size in places]
-            return crop_batch(buffer, places, cuts, (self.size, self.size), self.table)
-        # the whole image with its shorter side resized, and the label as it is in the file
-        offset, (height, width) = places[0]
-        pixels = buffer[offset : offset + height * width]
-        planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
-        label = self.table.index_select(0, planes[3].flatten().int()).view(1, height, width)
-        to = shrink(height, width, self.size)
-        image = planes[None, :3].float().contiguous()
-        image = F.interpolate(image, (to.height, to.width), mode="bilinear", antialias=True)
-        return image.round().clamp(0, 255).to(torch.uint8), label
-
-
-class _Loader:
-    """Runs a plan's requests through worker processes or over the store in memory.
+    `loader[request]` is one batch, in whichever process; a subclass chooses its samples and cuts them.
 
     Args:
-        split: the samples; `plan.ids` are this loader's part of them.
+        split: the samples; `ids` are this loader's part of them.
         shorter: the shorter side that images need at most.
         kind: "auto" takes memory where the samples fit.
         workers: processes; None for as many as suit the machine.
@@ -141,32 +61,48 @@ class _Loader:
     def __init__(
         self,
         split: Split,
-        plan: Any,
+        ids: Sequence[str],
         shorter: int | None,
         *,
         kind: Literal["auto", "workers", "memory"] = "auto",
         workers: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
+        self.ids = ids
         self.device = torch.device(device)
-        self._requests: list[Any] = []
-        self._processes: DataLoader[Any] | None = None
-        self._running: Generator[Batch, None, None] | None = None
         files = FileSource(split.dataset, split.split, shorter)
-        store = None if kind == "workers" else open_store(files, plan.ids, kind, self.device)
-        self._plan = plan
-        self._plan.source = store or files
-        self._plan.table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
+        store = None if kind == "workers" else open_store(files, ids, kind, self.device)
         self.kind = "workers" if store is None else "memory"
-        if store is None:
-            self._processes = self._start_processes(workers)
+        self._source: FileSource | MemoryStore = store or files
+        self._table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
+        self._requests: list[Any] = []
+        self._running: Generator[Batch, None, None] | None = None
+        self._processes = self._start_processes(workers) if store is None else None
+
+    def choose(self, request: Any) -> Sequence[str]:
+        """The ids of a batch."""
+        raise NotImplementedError
+
+    def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+        """Images and labels of a batch, from a buffer of packed pixels."""
+        raise NotImplementedError
+
+    def __getitem__(self, request: Any) -> RawBatch | TissError:
+        ids = self.choose(request)
+        try:
+            return RawBatch(*self.cut(request, *self._source.collect(ids)), list(ids))
+        except TissError as error:  # raised by the process that asked
+            return error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_processes": None, "_running": None}
 
     def _start_processes(self, workers: int | None) -> DataLoader[Any]:
         on_gpu = self.device.type == "cuda"
         if workers is None:  # all cores of this rank with a GPU, half of them without
             workers = min(16, cores()) if on_gpu else min(4, cores() // 2)
         return DataLoader(
-            self._plan,
+            self,
             batch_size=None,
             sampler=self._requests,  # filled again for each epoch; the processes stay
             generator=torch.Generator(),  # else torch draws from the global stream, which belongs to the model
@@ -197,8 +133,8 @@ class _Loader:
             raise TissError(f"{reason}: use fewer train.workers") from error
 
     def _from_memory(self, requests: Sequence[Any]) -> Generator[Batch, None, None]:
-        if self._plan.source.device == self.device:
-            yield from map(self._finish, map(self._plan.__getitem__, requests))
+        if self._table.device.type == self.device.type:
+            yield from map(self._finish, map(self.__getitem__, requests))
             return
         waiting: deque[Future[RawBatch | TissError]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
@@ -210,7 +146,7 @@ class _Loader:
                 yield self._finish(future.result())
 
     def _make_ready(self, request: Any) -> RawBatch | TissError:
-        made = self._plan[request]
+        made = self[request]
         return made.pin_memory() if self.device.type == "cuda" and isinstance(made, RawBatch) else made
 
     def _finish(self, made: RawBatch | TissError) -> Batch:
@@ -243,6 +179,7 @@ class TrainLoader(_Loader):
     An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
     one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch.
     So the ranks' batches, side by side, are the single process's batch, and the parts, in order, the whole.
+    A request is (epoch, iteration, part).
     """
 
     def __init__(
@@ -264,28 +201,48 @@ class TrainLoader(_Loader):
             raise TissError(problem, setting="train.batch")
         if len(split.ids) == 0:
             raise TissError(f"{split.dataset.name}: no training image in this step")
-        self.accumulate = accumulate
-        plan = _TrainPlan(tuple(split.ids), batch, settings, seed, step, rank, world, accumulate)
-        super().__init__(split, plan, settings.resize, **how)
+        self.settings, self.batch, self.accumulate = settings, batch, accumulate
+        self.seed, self.step, self.rank, self.world = seed, step, rank, world
+        super().__init__(split, split.ids, settings.resize, **how)
 
     def __len__(self) -> int:
         """Iterations per epoch."""
-        return max(1, len(self._plan.ids) // self._plan.batch)
+        return max(1, len(self.ids) // self.batch)
+
+    def _positions(self, request: tuple[int, int, int]) -> range:
+        _, iteration, part = request
+        size = self.batch // (self.world * self.accumulate)
+        first = iteration * self.batch + (part * self.world + self.rank) * size
+        return range(first, first + size)
+
+    def choose(self, request: tuple[int, int, int]) -> Sequence[str]:
+        order = _order(self.seed, self.step, request[0], len(self.ids))
+        return [self.ids[order[position % len(order)]] for position in self._positions(request)]
+
+    def cut(
+        self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
+    ) -> tuple[Tensor, Tensor]:
+        augmentations = [
+            draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
+            for position, (_, size) in zip(self._positions(request), places, strict=True)
+        ]
+        crop = (self.settings.crop, self.settings.crop)
+        return crop_batch(buffer, places, augmentations, crop, self._table)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's batches of one epoch from iteration `start` on, `accumulate` of them per iteration."""
-        return self._iterate(self._cut(epoch, range(start, len(self))))
+        return self._iterate(self._parts(epoch, range(start, len(self))))
 
     def once(self) -> Iterator[Batch]:
         """Every training image exactly once over all ranks, cut as in epoch 0; for a look before training."""
-        count = len(self._plan.ids)
-        requests = self._cut(0, range(-(-count // self._plan.batch)))
+        count = len(self.ids)
+        requests = self._parts(0, range(-(-count // self.batch)))
         for request, batch in zip(requests, self._iterate(requests), strict=True):
-            kept = count - self._plan.positions(request).start  # the order repeats from its beginning
+            kept = count - self._positions(request).start  # the order repeats from its beginning
             if kept > 0:
                 yield Batch(batch.image[:kept], batch.label[:kept], batch.ids[:kept])
 
-    def _cut(self, epoch: int, iterations: range) -> list[tuple[int, int, int]]:
+    def _parts(self, epoch: int, iterations: range) -> list[tuple[int, int, int]]:
         return [(epoch, iteration, part) for iteration in iterations for part in range(self.accumulate)]
 
 
@@ -293,7 +250,7 @@ class TestLoader(_Loader):
     """Test images, each exactly once over all ranks; `how` are the options of `_Loader`. The last batch may be smaller.
 
     Mode "crop": shorter side to `size`, centre crop, N × 3 × size × size. Mode "slide": one whole image at a
-    time, shorter side resized to `size`, its label at the original size.
+    time, shorter side resized to `size`, its label at the original size. A request is the batch's number.
     """
 
     __test__ = False  # not a test case, whatever its name
@@ -309,12 +266,29 @@ class TestLoader(_Loader):
         world: int = 1,
         **how: Any,
     ) -> None:
-        crop = mode == "crop"
-        plan = _TestPlan(tuple(split.ids[rank::world]), batch if crop else 1, size, mode)
-        super().__init__(split, plan, size if crop else None, **how)  # a whole image keeps its label's size
+        self.size, self.mode, self.batch = size, mode, batch if mode == "crop" else 1
+        shorter = size if mode == "crop" else None  # a whole image keeps its label's size
+        super().__init__(split, split.ids[rank::world], shorter, **how)
 
     def __len__(self) -> int:
-        return -(-len(self._plan.ids) // self._plan.batch)
+        return -(-len(self.ids) // self.batch)
 
     def __iter__(self) -> Iterator[Batch]:
         return self._iterate(range(len(self)))
+
+    def choose(self, request: int) -> Sequence[str]:
+        return self.ids[request * self.batch : (request + 1) * self.batch]
+
+    def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+        if self.mode == "crop":
+            cuts = [centre(*size, self.size) for _, size in places]
+            return crop_batch(buffer, places, cuts, (self.size, self.size), self._table)
+        # the whole image with its shorter side resized, and the label as it is in the file
+        offset, (height, width) = places[0]
+        pixels = buffer[offset : offset + height * width]
+        planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
+        label = self._table.index_select(0, planes[3].flatten().int()).view(1, height, width)
+        to = shrink(height, width, self.size)
+        image = planes[None, :3].float().contiguous()
+        image = F.interpolate(image, (to.height, to.width), mode="bilinear", antialias=True)
+        return image.round().clamp(0, 255).to(torch.uint8), label
