@@ -13,13 +13,21 @@ def write_picture(path: Path, width: int = 12, height: int = 8, value: int = 90)
     Image.fromarray(np.full((height, width, 3), value, np.uint8)).save(path)
 
 
+def write_noise(path: Path, side: int = 64) -> None:
+    """An image that takes many bytes, so that it can be cut short or damaged."""
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)).save(path)
+
+
 def write_mask(path: Path, values: np.ndarray | list[int], width: int = 12, height: int = 8) -> None:
     """A grey PNG; a list of labels is spread over the columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(values, list):
-        columns = np.array([values[column * len(values) // width] for column in range(width)], np.uint8)
-        values = np.repeat(columns[None], height, axis=0)
+    values = columns(values, width, height) if isinstance(values, list) else values
     Image.fromarray(values.astype(np.uint8)).save(path)
+
+
+def columns(labels: list[int], width: int = 12, height: int = 8) -> np.ndarray:
+    row = np.array([labels[column * len(labels) // width] for column in range(width)], np.uint8)
+    return np.repeat(row[None], height, axis=0)
 
 
 def make_voc(root: Path, train: dict[str, list[int]], test: dict[str, list[int]]) -> Path:

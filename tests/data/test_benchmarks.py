@@ -145,15 +145,7 @@ def test_reads_sbd_masks(tmp_path: Path, order: str, packed: bool) -> None:
 
 
 GOOD, PLAIN = matlab_file(MASK), matlab_file(MASK, packed=False)
-BROKEN = [
-    b"",
-    b"hello",
-    GOOD[:150],
-    GOOD[:-9],
-    PLAIN[:-20],
-    matlab_file(MASK, field="Other"),
-    GOOD[:128] + bytes(64),
-]
+BROKEN = [b"", GOOD[:150], GOOD[:-9], PLAIN[:-20], matlab_file(MASK, field="Other"), GOOD[:128] + bytes(64)]
 
 
 @pytest.mark.parametrize("data", BROKEN)
@@ -258,15 +250,20 @@ def write_polygons(city: Path, objects: list[object]) -> None:
     (city / f"{LABEL}{POLYGONS}").write_text(json.dumps(document))
 
 
-def stripe(left: int, right: int) -> list[list[int]]:
-    return [[left, 0], [right, 0], [right, 8], [left, 8]]
+def stripe(label: str, left: int, right: int) -> dict[str, object]:
+    return {"label": label, "polygon": [[left, 0], [right, 0], [right, 8], [left, 8]]}
 
 
 def test_cityscapes_polygons_in_file_order(city: Path) -> None:
-    names = ("road", "cargroup", "license plate", "dynamic", "polegroup")
-    spans = ((0, 12), (0, 3), (0, 3), (8, 12), (4, 5))
-    objects = [{"label": name, "polygon": stripe(*span)} for name, span in zip(names, spans, strict=True)]
-    write_polygons(city, [*objects, {"label": "sky", "polygon": stripe(0, 12), "deleted": 1}])
+    spans = {
+        "road": (0, 12),
+        "cargroup": (0, 3),
+        "license plate": (0, 3),
+        "dynamic": (8, 12),
+        "polegroup": (4, 5),
+    }
+    objects = [stripe(name, *span) for name, span in spans.items()]
+    write_polygons(city, [*objects, stripe("sky", 0, 12) | {"deleted": 1}])
     label = Cityscapes(str(city)).read("train", ID).label.numpy()
     assert np.unique(label).tolist() == [1, 14, 255]
     assert label[4, [1, 6, 10, 4]].tolist() == [14, 1, 255, 255]

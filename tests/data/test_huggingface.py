@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.samples import columns
 from tiss.data.base import DATASETS
 from tiss.data.checks import check_split, pixel_counts
 from tiss.data.huggingface import HuggingFace, names_by_value
@@ -19,15 +20,6 @@ datasets = pytest.importorskip("datasets")
 MASKS = ([0, 1], [0, 2], [1, 2], [2, 3])
 
 
-def picture(value: int, width: int = 12) -> Image.Image:
-    return Image.fromarray(np.full((8, width, 3), value, np.uint8))
-
-
-def mask(labels: list[int], width: int = 12) -> Image.Image:
-    row = np.array([labels[column * len(labels) // width] for column in range(width)], np.uint8)
-    return Image.fromarray(np.repeat(row[None], 8, axis=0))
-
-
 def table(
     masks: tuple[list[int], ...], names: tuple[str, str] = ("image", "annotation"), width: int = 12
 ) -> Any:
@@ -35,8 +27,8 @@ def table(
         {names[0]: datasets.Image(), names[1]: datasets.Image(), "note": datasets.Value("string")}
     )
     rows = {
-        names[0]: [picture(number) for number in range(len(masks))],
-        names[1]: [mask(labels, width) for labels in masks],
+        names[0]: [Image.fromarray(np.full((8, 12, 3), number, np.uint8)) for number in range(len(masks))],
+        names[1]: [Image.fromarray(columns(labels, width)) for labels in masks],
         "note": [str(labels) for labels in masks],
     }
     return datasets.Dataset.from_dict(rows, features=features)
@@ -108,7 +100,7 @@ def test_faults_are_named(tmp_path: Path, root: Path) -> None:
     with pytest.raises(TissError, match="no id '5'"):
         dataset.read("test", "5")
     features = datasets.Features({"image": datasets.Image()})
-    one = datasets.Dataset.from_dict({"image": [picture(1)]}, features=features)
+    one = datasets.Dataset.from_dict({"image": [Image.new("RGB", (12, 8))]}, features=features)
     one.save_to_disk(str(tmp_path / "one"))
     (tmp_path / "one" / "classes.txt").write_text("cat\n")
     with pytest.raises(TissError, match="needs an image and an annotation column, has image"):

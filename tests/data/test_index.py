@@ -8,10 +8,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.data.samples import make_folder, write_mask, write_picture
+from tests.data.samples import make_folder, write_mask, write_noise, write_picture
 from tiss.data import index
 from tiss.data.base import Entry
 from tiss.data.images import load_mask
@@ -85,10 +84,7 @@ def test_a_fault_is_told_each_time_until_it_is_mended(tmp_path: Path, pairs: dic
 def test_missing_files_and_cut_off_images(tmp_path: Path, pairs: dict[str, Pair]) -> None:
     os.unlink(pairs["a"].mask)
     os.unlink(pairs["b"].image)
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    from PIL import Image
-
-    Image.fromarray(noise).save(pairs["c"].image)
+    write_noise(Path(pairs["c"].image))
     write_mask(Path(pairs["c"].mask), [1], 64, 64)
     with open(pairs["c"].image, "rb+") as picture:
         picture.truncate(1500)
