@@ -81,8 +81,7 @@ def test_wrong_bytes_are_removed(server: Server, source: Source, tmp_path: Path)
     server.files["x.tar"] = DATA[:-1] + b"!"
     with pytest.raises(TissError, match=r"wrong bytes, md5 is \w+, not \w+; removed"):
         fetch(source, tmp_path)
-    assert not (tmp_path / "x.tar").exists()
-    assert not (tmp_path / "x.tar.part").exists()
+    assert not list(tmp_path.glob("x.tar*"))
     server.files["x.tar"] = DATA
     assert fetch(source, tmp_path).read_bytes() == DATA
 
@@ -110,14 +109,6 @@ def test_limits(server: Server, source: Source, tmp_path: Path) -> None:
         fetch(replace(source, max_bytes=5000), tmp_path)
     with pytest.raises(TissError, match="only http and https"):
         fetch(replace(source, urls=("file:///etc/passwd",)), tmp_path)
-
-
-def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running() as gone:
-        url = gone.url("x")
-    monkeypatch.setattr(download, "_ATTEMPTS", 2)
-    with pytest.raises(TissError, match="broke off 2 times"):
-        fetch(Source("x", (url,), None, 10), tmp_path, NO_WAIT)
 
 
 def test_parse_checksum() -> None:

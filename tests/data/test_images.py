@@ -78,7 +78,6 @@ def test_no_image_at_all(tmp_path: Path) -> None:
         with pytest.raises(TissError, match=f"(?i){words}") as caught:
             read_image(path)
         assert str(path) in str(caught.value)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("at_once", [0, 1 << 24])

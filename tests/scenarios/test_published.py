@@ -20,16 +20,9 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VOC:
 
 
 def rows(lists: dict[int, list[str]], hashed: bool = True) -> list[dict[str, str]]:
-    return [
-        {
-            "task": "15-5",
-            "setup": "overlapped",
-            "step": str(step),
-            "images": str(len(ids)),
-            published.HASH: list_hash(ids) if hashed else "",
-        }
-        for step, ids in lists.items()
-    ]
+    about = {"task": "15-5", "setup": "overlapped"}
+    figures = [(str(step), str(len(ids)), list_hash(ids) if hashed else "") for step, ids in lists.items()]
+    return [about | dict(zip(("step", "images", published.HASH), row, strict=True)) for row in figures]
 
 
 def compare(

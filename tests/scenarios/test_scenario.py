@@ -136,13 +136,6 @@ def test_rules_hold_for_random_tasks(seed: int, data: st.DataObject) -> None:
         assert set(step.test.ids) == scenario.held
 
 
-def test_published_variants() -> None:
-    rows = {name: resolve_protocol(name) for name in ("mib", "plop", "paper")}
-    assert [row.border for row in rows.values()] == ["background", "ignore", "ignore"]
-    assert [row.unseen for row in rows.values()] == ["ignore", "background", "background"]
-    assert [row.test_images for row in rows.values()] == ["seen", "seen", "all"]
-
-
 def test_parts_can_be_set_alone() -> None:
     protocol = resolve_protocol(ProtocolConfig("mib", border="ignore", test_images="all", other="background"))
     assert (protocol.border, protocol.unseen, protocol.test_images) == ("ignore", "ignore", "all")
