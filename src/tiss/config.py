@@ -55,7 +55,7 @@ class DataConfig:
     scale: tuple[float, float] | None = setting(None, "range of the random scale in training (None: 0.5 2)")
     flip: bool = setting(True, "flip training images at random")
     photometric: bool = setting(False, "change brightness, contrast, saturation and hue at random")
-    on_error: Literal["stop", "skip"] = setting("stop", "an unreadable image: stop, or skip and count it")
+    on_error: Literal["stop", "skip"] = setting("stop", "unreadable images: stop, or leave all out")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -36,24 +38,23 @@ def test_counts_and_names_of_steps() -> None:
     assert small(order="3,1,2").groups == ((1,), (2,), (3,))
 
 
-def test_training_labels() -> None:
-    table = small(order="3,1,2")[1].train.table
-    assert table[[0, 1, 2, 3, 255]].tolist() == [0, 2, 0, 0, 255]
-    assert small(protocol="mib")[1].train.table[255] == 0
-
-
-def test_evaluation_labels() -> None:
-    assert small()[1].test.table[[0, 1, 2, 3, 255]].tolist() == [0, 1, 2, 0, 255]
-    assert small(protocol="mib")[1].test.table[[0, 1, 2, 3, 255]].tolist() == [0, 1, 2, 255, 255]
-
-
-def test_other_is_ignored_in_the_test_unless_told() -> None:
-    data = FakeData(SMALL, classes=3, background_in_test=255)
-    assert load_scenario(data, task="1-1")[0].test.table[0] == 255
-    assert load_scenario(data, task="1-1")[0].train.table[0] == 0
-    told = load_scenario(data, task="1-1", protocol=ProtocolConfig(other="background"))
-    assert told[0].test.table[0] == 0
-    assert load_scenario(data, task="1-1", protocol="plop")[0].test.table[0] == 0  # as its published code
+@pytest.mark.parametrize(
+    ("options", "other", "train", "test"),
+    [
+        ({}, 0, [0, 0, 2, 0, 255], [0, 1, 2, 0, 255]),
+        ({"order": "3,1,2"}, 0, [0, 2, 0, 0, 255], [0, 2, 0, 1, 255]),
+        ({"protocol": "mib"}, 0, [0, 0, 2, 0, 0], [0, 1, 2, 255, 255]),
+        ({}, 255, [0, 0, 2, 0, 255], [255, 1, 2, 0, 255]),
+        ({"protocol": ProtocolConfig(other="background")}, 255, [0, 0, 2, 0, 255], [0, 1, 2, 0, 255]),
+        ({"protocol": "plop"}, 255, [0, 0, 2, 0, 255], [0, 1, 2, 0, 255]),  # as its published code
+    ],
+)
+def test_channels_of_label_values_in_step_1(
+    options: dict[str, Any], other: int, train: list[int], test: list[int]
+) -> None:
+    step = load_scenario(FakeData(SMALL, classes=3, background_in_test=other), task="1-1", **options)[1]
+    assert step.train.table[[0, 1, 2, 3, 255]].tolist() == train
+    assert step.test.table[[0, 1, 2, 3, 255]].tolist() == test
 
 
 def test_test_images() -> None:
