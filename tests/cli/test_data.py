@@ -132,7 +132,9 @@ def test_stats(root: Path, tmp_path: Path, capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert "    1  cat                    2            80  27.78            1           32  33.33" in text
     assert "   1    1  dog                      2                2            1" in text
-    assert plot.exists()
+    assert "<svg" in plot.read_text()
+    with pytest.raises(TissError, match=r"plot .*must end in \.png"):
+        main(["stats", "folder", "--root", str(root), "--task", "1-1", "--plot", str(tmp_path / "x.exe")])
 
 
 def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: Capture) -> None:

@@ -4,12 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.data.samples import make_folder, write_mask, write_noise, write_picture
-from tiss.data.checks import check_split, count_classes, open_for_checking, plot_counts, shared_images
+from tiss.data.checks import check_split, count_classes, open_for_checking, shared_images
 from tiss.data.folder import Folder
-from tiss.errors import TissError
 
 
 @pytest.fixture
@@ -96,11 +94,3 @@ def test_counts(root: Path) -> None:
     assert rows["cat"].images == {"train": 2, "test": 1}
     assert rows["ignored"].label == 255
     assert rows["ignored"].pixels == {"train": 32, "test": 0}
-
-
-def test_plot(root: Path, tmp_path: Path) -> None:
-    path, counts = tmp_path / "plot.png", count_classes(Folder(str(root)))
-    plot_counts(counts, ((1,), (2,)), {"overlapped": [2, 2], "disjoint": [1, 2]}, "mine", path)
-    assert min(Image.open(path).size) > 300
-    with pytest.raises(TissError, match=r"plot .*must end in \.png"):
-        plot_counts(counts, ((1, 2),), {}, "mine", tmp_path / "plot.exe")

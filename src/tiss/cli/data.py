@@ -96,7 +96,7 @@ def stats(options: StatsOptions) -> int:
       tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
     """
     from tiss.data.base import DATASETS, SPLITS
-    from tiss.data.checks import count_classes, plot_counts
+    from tiss.data.checks import count_classes
     from tiss.report.render import format_table
     from tiss.scenarios import load_scenario
 
@@ -129,6 +129,8 @@ def stats(options: StatsOptions) -> int:
     for setup, problem in problems.items():
         print(f"{setup}: {problem.message}")
     if options.plot:
+        from tiss.report.plots import plot_counts
+
         sizes = {setup: [len(ids) for ids in one.lists] for setup, one in found.items()}
         title = f"{dataset.name}, task {scenario.task}"
         plot_counts(counts, scenario.values, sizes, title, Path(options.plot))

@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tiss.data.checks import ClassCount
+from tiss.errors import TissError
 from tiss.files import write_bytes
 from tiss.report.labels import looks_of
 from tiss.report.runs import Experiment, Value
@@ -250,3 +252,40 @@ def confusion_maps(
             axis.set_xlabel("predicted" if bottom else "")
         drawn.supxlabel(textwrap.fill(SHARES, int(drawn.get_figwidth() / 0.062)), fontsize=8)
     return drawn
+
+
+def plot_counts(
+    counts: Sequence[ClassCount],
+    groups: Sequence[Sequence[int]],
+    step_images: Mapping[str, Sequence[int]],
+    title: str,
+    path: Path,
+) -> None:
+    """Bars of each class's share of pixels, coloured by the step that adds it, and of each step's images.
+
+    `groups` are the label values of each step; `step_images` the training images of each step by setup.
+    """
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise TissError(f"{path}: the name must end in .png, .svg or .pdf", setting="plot")
+    rows = {row.label: row for row in counts}
+    order = [(step, rows[value]) for step, group in enumerate(groups) for value in group]
+    total = max(1, sum(row.pixels["train"] for row in counts))
+    shares = [100 * row.pixels["train"] / total for _, row in order]
+    width = max(8.0, 0.28 * len(order) + 4)
+    with canvas(width, 4.5, 1, 2, width_ratios=(3, 1)) as (drawn, (left, right)):
+        drawn.suptitle(title)
+        left.bar(range(len(order)), shares, color=[f"C{step % 10}" for step, _ in order])
+        names = [row.name for _, row in order]
+        left.set_xticks(range(len(order)), names, rotation=90, fontsize=8 if len(order) < 60 else 5)
+        if max(shares, default=0) > 10 * min(shares, default=0):  # else lengths of bars say what they mean
+            left.set_yscale("log")
+            left.yaxis.set_major_formatter("{x:g}")
+            left.yaxis.set_minor_formatter("{x:g}")
+        left.set(ylabel="% of training pixels", xlabel="classes, one colour per step")
+        width = 0.8 / max(1, len(step_images))
+        for number, (setup, images) in enumerate(step_images.items()):
+            places = [step + (number - (len(step_images) - 1) / 2) * width for step in range(len(images))]
+            right.bar(places, images, width, label=setup)
+        right.set(xlabel="step", ylabel="training images", xticks=range(len(groups)))
+        right.legend()
+        save_figure(drawn, path)
