@@ -122,11 +122,12 @@ class TrainConfig:
 class EvalConfig:
     """How a step is tested."""
 
-    mode: Literal["crop", "slide"] = setting(
-        "crop", "crop: resized and cut, as published; slide: whole image"
+    mode: Literal["crop", "slide"] | None = setting(
+        None, "crop: resized and cut, as published; slide: whole image (None: crop, on cityscapes slide)"
     )
     batch: int = setting(16, "images per batch")
     size: int | None = setting(None, "shorter side and window (None: the training crop)")
+    images: int | None = setting(None, "for a trial run: test on so many images only (tables say so)")
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,10 @@ class RunConfig:
     task: str | list | None = setting(
         None, "a-b (a classes, then b per step) or groups: 'cat,dog/person' (None: the data's)"
     )
-    setup: Literal["overlapped", "disjoint"] = setting("overlapped", "which images a step may see")
+    setup: Literal["overlapped", "disjoint", "sequential", "partitioned"] = setting(
+        "overlapped",
+        "which images a step sees; partitioned: each image in one step; sequential: old labels too",
+    )
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     order: str | list | None = setting(None, "order of classes: names or numbers with commas, or random:SEED")
     lists: str | None = setting(None, "folder of train-K.npy or .txt, a list per step (ADE20K's split)")

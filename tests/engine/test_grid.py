@@ -63,6 +63,11 @@ def test_a_part_of_the_wrong_shape_is_named(
     assert f"grid: {next(iter(changed))} " in capsys.readouterr().err
 
 
+def test_random_orders_are_a_run_each():
+    configs = expand({"defaults": {"order": "random:0..4", "task": "4-2"}, "seeds": [0, 1]})
+    assert [config.order for config in configs] == [f"random:{seed}" for seed in range(5)] * 2
+
+
 def test_a_run_that_comes_twice_is_refused(table: dict):
     del table["axes"]
     with pytest.raises(TissError, match="comes twice"):

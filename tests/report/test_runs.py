@@ -36,6 +36,22 @@ def labels(runs: list[Any]) -> list[str]:
     return found
 
 
+def test_lists_and_trial_tests_are_named_and_never_pooled() -> None:
+    runs = [results(), results(seed=1, lists="100-10"), results(seed=2, eval_images=200)]
+    titles = [one.title for one in experiments(load_results(runs))]
+    assert len(titles) == 3
+    assert "overlapped, lists 100-10," in titles[1]
+    assert "tested on 200 images only" in titles[2]
+
+
+def test_random_orders_of_the_classes_are_pooled_like_seeds() -> None:
+    other = ("background", *reversed(results()["classes"][1:]))
+    runs = [results(order="random:0"), results(order="random:1", classes=other), results(order="bar,star")]
+    pooled, given = experiments(load_results(runs))
+    assert "random class orders" in pooled.title and "random" not in given.title
+    assert [len(one.results) for one in pooled.series] == [2]
+
+
 def test_variants_are_told_apart_by_what_is_not_the_methods_default(tmp_path: Path) -> None:
     changed: list[dict[str, Any]] = [
         {"tau": 0.1, "signed": True, "cd": 0.01},

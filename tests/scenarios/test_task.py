@@ -60,6 +60,9 @@ def test_names_of_tasks() -> None:
         ("2-1", "cat,cat,dog,tv", "'cat' twice"),
         ("2-1", "random:x", "whole number"),
         ("cat/dog", "random:0", "own order"),
+        ("3", None, "write 3-1 for 3 classes"),
+        ("2_1", None, "write 2-1"),
+        ("2-1s", None, "write 2-1"),
     ],
 )
 def test_mistakes_are_one_line(task: str, order: str | None, said: str) -> None:
@@ -129,7 +132,26 @@ def test_holdout_must_leave_something(share: float) -> None:
 
 def test_setup_must_be_known() -> None:
     with pytest.raises(TissError, match="setup"):
-        load_scenario(random_data(0), task="2-1", setup="sequential")
+        load_scenario(random_data(0), task="2-1", setup="sequentiel")
+
+
+def test_partitioned_and_sequential() -> None:
+    data = random_data(0)
+    parted = load_scenario(data, task="2-1", setup="partitioned")
+    assert sorted(id for ids in parted.lists for id in ids) == data.ids("train")
+    plain, labelled = (load_scenario(data, task="2-1", setup=setup) for setup in ("disjoint", "sequential"))
+    assert labelled.lists == plain.lists
+    assert plain[2].train.table[:5].tolist() == [0, 0, 0, 0, 4]
+    assert labelled[2].train.table[:5].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_trial_run_tests_few_images() -> None:
+    scenario = load_scenario(random_data(0), task="2-1", eval_images=3)
+    assert [len(step.test) for step in scenario] == [3, 3, 3]
+    assert "tested on 3 images only" in str(scenario)
+    assert len(load_scenario(random_data(0), task="2-1", eval_images=99)[0].test) == 8
+    with pytest.raises(TissError, match=r"eval\.images 0"):
+        load_scenario(random_data(0), task="2-1", eval_images=0)
 
 
 IDS = ["a", "b", "c", "d"]
@@ -144,12 +166,15 @@ def test_indices_and_ids(tmp_path: Path) -> None:
 
 def test_scenario_uses_them_and_keeps_the_holdout_out(tmp_path: Path) -> None:
     data = random_data(0)
-    for step, part in enumerate((range(12), range(12, 16), range(16, 20))):
-        np.save(tmp_path / f"train-{step}.npy", np.array(part))
+    chosen = [ids[:4] for ids in load_scenario(data, task="2-1").lists]
+    for step, ids in enumerate(chosen):
+        np.save(tmp_path / f"train-{step}.npy", np.array([data.ids("train").index(id) for id in ids]))
     scenario = load_scenario(data, task="2-1", lists=tmp_path)
-    assert [len(step.train) for step in scenario] == [12, 4, 4]
-    held = load_scenario(data, task="2-1", lists=tmp_path, holdout=0.2)
-    assert sum(len(step.train) for step in held) == 16
+    assert [step.train.ids for step in scenario] == chosen
+    held = load_scenario(data, task="2-1", lists=tmp_path, holdout=0.4)
+    assert [step.train.ids for step in held] == [
+        tuple(id for id in ids if id not in held.held) for ids in chosen
+    ]
 
 
 def saved(array: object, cut: int = 0) -> bytes:
@@ -183,6 +208,16 @@ def test_bad_lists_are_one_line(tmp_path: Path, files: dict[str, bytes], said: s
     with pytest.raises(TissError) as caught:
         read_lists(tmp_path, 1, IDS)
     assert said in str(caught.value)
+
+
+def test_lists_of_another_order_are_refused(tmp_path: Path) -> None:
+    scenario = load_scenario(random_data(0), task="2-1")
+    for step, ids in enumerate(scenario.lists):
+        (tmp_path / f"train-{step}.txt").write_text("\n".join(ids))
+    assert load_scenario(random_data(0), task="2-1", lists=tmp_path).lists == scenario.lists
+    (tmp_path / "train-1.txt").write_text("\n".join(set(random_data(0).ids("train")) - {*scenario.lists[1]}))
+    with pytest.raises(TissError, match=r"lists .*: only 0 of the \d+ images of step 1 hold a class"):
+        load_scenario(random_data(0), task="2-1", lists=tmp_path)
 
 
 def test_missing_folder(tmp_path: Path) -> None:

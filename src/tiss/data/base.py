@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class Dataset(Protocol):
     background_in_test: int = BACKGROUND  # what label 0 becomes in a test; 255 where it is no class
     default_task: str = ""  # taken where no task is given, such as "15-1"
     default_crop: int = 512
+    default_mode: Literal["crop", "slide"] = "crop"  # of the test; "slide" where a centre crop misses classes
     skips_broken: bool = False  # set by the user: leave faulty samples out instead of stopping at the first
     left_out: dict[str, list[str]] = {}  # by split: what was wrong with them  # noqa: RUF012 - replaced, never changed
 

@@ -136,6 +136,7 @@ class Cityscapes(PairedDataset):
     classes, _colours = class_table("cityscapes")
     has_background = False
     default_task = "14-1"
+    default_mode = "slide"  # a centre crop of a street leaves out half of the labelled pixels
     needs = ("leftImg8bit", "gtFine")
     places = ("", "cityscapes")
     remedy = "see `tiss data download cityscapes`"

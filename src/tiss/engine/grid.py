@@ -4,6 +4,7 @@ import gc
 import hashlib
 import itertools
 import json
+import re
 import shlex
 import time
 import traceback
@@ -65,7 +66,8 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     """All configurations of a grid file.
 
     `defaults` hold for every run; `runs` is a list of differences; `axes` maps keys such as `method` or
-    `train.lr` to lists whose every combination is taken; `seeds` is the innermost axis.
+    `train.lr` to lists whose every combination is taken; `seeds` is the innermost axis. `order: random:0..4` stands
+    for five runs with other orders of the classes, which reports pool.
     """
     check_table(table)
     axes = dict(table.get("axes") or {})
@@ -78,9 +80,16 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
                 for part in reversed(key.split(".")):
                     value = {part: value}
                 mapping = merge(mapping, value)
-            config = from_mapping(RunConfig, mapping)
-            configs.append(replace(config, method=settings_from(config.method)))
+            for order in _orders(mapping.get("order")):
+                config = from_mapping(RunConfig, {**mapping, "order": order})
+                configs.append(replace(config, method=settings_from(config.method)))
     return configs
+
+
+def _orders(order: Any) -> list[Any]:
+    """random:0..4 stands for five orders of the classes."""
+    span = re.fullmatch(r"random:(\d+)\.\.(\d+)", str(order))
+    return [f"random:{seed}" for seed in range(int(span[1]), int(span[2]) + 1)] if span else [order]
 
 
 def check_table(table: Mapping[str, Any]) -> None:

@@ -79,7 +79,9 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
         data=replace(config.data, crop=crop, scale=scale),
         model=model,
         train=train,
-        eval=replace(config.eval, size=config.eval.size or crop),
+        eval=replace(
+            config.eval, size=config.eval.size or crop, mode=config.eval.mode or dataset.default_mode
+        ),
         task=config.task or dataset.default_task,
         method=method,
     )

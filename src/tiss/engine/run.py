@@ -16,7 +16,14 @@ from tiss.engine.device import World
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import FORMAT
-from tiss.engine.run_folder import RunFolder, describe_environment, dump_config, read_config, run_name
+from tiss.engine.run_folder import (
+    RunFolder,
+    describe_environment,
+    dump_config,
+    read_config,
+    run_name,
+    variant_of,
+)
 from tiss.engine.session import Session, base_folder, load_base
 from tiss.errors import SpaceError, TissError, listed
 from tiss.evaluation.scores import run_scores
@@ -65,6 +72,7 @@ class Run:
             "setup": config.setup,
             "protocol": config.protocol.name,
             "holdout": config.holdout,
+            **{key: value for key, value in variant_of(config).items() if value is not None},
             "method": config.method.name,
             "encoder": config.model.encoder,
             "decoder": config.model.decoder,
@@ -190,6 +198,7 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
         root=config.data.root,
         dataset=dataset,
         on_error=config.data.on_error,
+        eval_images=config.eval.images,
         **{name: getattr(config, name) for name in names},
     )
     config = resolve(config, scenario.dataset)

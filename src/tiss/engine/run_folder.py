@@ -52,7 +52,7 @@ MACHINE = (
     *("device", "loader", "workers", "compile", "checkpointing"),
     *("save_every", "log_every", "tracker", "timeout"),
 )
-PLACES = ("seed", "out", "base", "data.root", "lists", *(f"train.{name}" for name in (*MACHINE, "fused")))
+PLACES = ("seed", "out", "base", "data.root", *(f"train.{name}" for name in (*MACHINE, "fused")))
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -277,7 +277,15 @@ def what_was_done(settings: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in sorted(settings.items()) if key not in PLACES}
     if "model.pretrained" in kept:
         kept["model.pretrained"] = last_name(kept["model.pretrained"])  # the file may have moved
+    if kept.get("lists"):
+        kept["lists"] = PurePath(kept["lists"]).name
     return kept
+
+
+def variant_of(config: RunConfig) -> dict[str, Any]:
+    """What sets results apart beside the setup: the order of classes, given lists, and a trial's fewer test images."""
+    lists = config.lists and PurePath(config.lists).name
+    return {"order": config.order, "lists": lists, "eval_images": config.eval.images}
 
 
 def identity(config: Mapping[str, Any]) -> str:

@@ -120,7 +120,8 @@ class Session:
         how, world = evaluation or self.config.eval, self.world
         self.model.to(world.device).eval()
         size = how.size or Plan.of(self.config, 0).crop
-        loader = TestLoader(split, size=size, mode=how.mode, batch=how.batch, **self.loading())
+        mode = how.mode or split.dataset.default_mode
+        loader = TestLoader(split, size=size, mode=mode, batch=how.batch, **self.loading())
         # batches of a test differ in size, and a forward pass is short: nothing to compile there
         eager = torch.compiler.set_stance("force_eager")
         bar = self.reporter.bar("test", len(split))

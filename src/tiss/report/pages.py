@@ -154,7 +154,7 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for one in experiments:
-        name = f"{one.data}-{one.task}-{one.setup}"
+        name = f"{one.data}-{one.task}-{one.setup}{one.variant}"
         if sum((other.data, other.task) == (one.data, one.task) for other in experiments) > 1:
             name += f"-{one.protocol}" + (f"-holdout{one.holdout:g}" if one.holdout else "")
         path = folder / "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
@@ -205,7 +205,7 @@ class Benchmark:
     @property
     def title(self) -> str:
         one, apart = self.experiment, self.about["apart"]
-        parts = [f"{self.about['title'] or one.data} {one.task} {one.setup}", self.encoder]
+        parts = [f"{self.about['title'] or one.data} {one.task} {one.setup}{one.variant}", self.encoder]
         parts += [] if one.protocol == "paper" else [f"protocol {one.protocol}"]
         parts += [apart] if apart else []
         parts += [f"scored on {100 * one.holdout:.0f} % held out"] if one.holdout else []

@@ -147,7 +147,7 @@ def paper_table(name: str, experiments: Sequence[Experiment] = ()) -> Table:
 
 def _block(name: str, experiment: Experiment) -> Block | None:
     """Where an experiment belongs in a table; held-out scores and other class orders belong nowhere."""
-    if experiment.data != dataset_of(name) or experiment.holdout:
+    if experiment.data != dataset_of(name) or experiment.holdout or experiment.trial:
         return None
     if tuple(experiment.classes[1:]) != tuple(getattr(DATASETS.get(experiment.data), "classes", ())):
         return None

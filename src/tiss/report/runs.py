@@ -23,7 +23,8 @@ from tiss.report.labels import STYLES, labels_of, natural
 from tiss.report.records import is_record
 
 RunLike = str | Path | Mapping[str, Any]
-PLACE = ("data", "task", "setup", "protocol", "holdout")  # results that may share a table agree in these
+# results that may share a table agree in these
+PLACE = ("data", "task", "setup", "protocol", "holdout", "lists", "eval_images")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,23 @@ class Result:
     def done(self) -> dict[str, Any]:
         """The settings that say what was done, not where."""
         return what_was_done(self.settings)
+
+    @property
+    def random_order(self) -> bool:
+        """Whether the classes came in a random order: such runs are pooled, each order like another seed."""
+        return str(self.order).startswith("random:")
+
+    @property
+    def order(self) -> Any:
+        return self.values.get("order", self.settings.get("order"))
+
+    @property
+    def place(self) -> list[Any]:
+        """What results that may share a table agree in."""
+        kept = {"lists": self.done.get("lists"), "eval_images": self.settings.get("eval.images")}
+        classes, groups = self.values["classes"], self.values["groups"]
+        known = [sorted(classes), list(map(len, groups))] if self.random_order else [classes]
+        return [self.values.get(key, kept.get(key)) for key in PLACE] + known
 
     @property
     def finished(self) -> bool:
@@ -158,6 +176,8 @@ class Experiment:
     groups: list[list[int]]  # the channels that each step adds
     has_background: bool
     series: tuple[Series, ...]
+    variant: str = ""  # what else sets these results apart
+    trial: bool = False  # tested on fewer images
     repeats: int = 0  # runs left out because another has the same settings and seed
 
     @property
@@ -167,7 +187,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        text = f"{self.data} {self.task} {self.setup}, protocol {self.protocol}"
+        text = f"{self.data} {self.task} {self.setup}{self.variant}, protocol {self.protocol}"
         held = f", {100 * self.holdout:.0f} % of the training set held out and scored" if self.holdout else ""
         return text + held
 
@@ -213,14 +233,17 @@ def experiments(results: Sequence[Result]) -> list[Experiment]:
 
     Of a method's variants the one with default settings comes first, the others by their labels.
     """
-    tables: dict[str, dict[str, dict[int, Result]]] = {}
+    tables: dict[str, dict[str, dict[Any, Result]]] = {}
     counts: dict[str, int] = {}
     for result in results:
         values = result.values
-        place = json.dumps([values.get(key) for key in PLACE] + [values["classes"]])
+        place = json.dumps(result.place)
+        done = {**result.done, "order": "random"} if result.random_order else result.done
         same = [result.method, result.encoder, result.decoder, result.finished, len(values["steps"])]
-        series = tables.setdefault(place, {}).setdefault(json.dumps([same, result.done], default=str), {})
-        series.setdefault(values["seed"], result)  # done twice, it says nothing about the deviation
+        series = tables.setdefault(place, {}).setdefault(json.dumps([same, done], default=str), {})
+        series.setdefault(
+            (values["seed"], str(result.order)), result
+        )  # done twice, it says nothing about the deviation
         counts[place] = counts.get(place, 0) + 1
     return [
         _experiment([[*one.values()] for one in table.values()], counts[p]) for p, table in tables.items()
@@ -239,6 +262,11 @@ def _experiment(members: list[list[Result]], count: int) -> Experiment:
     series.sort(key=lambda one: (one.at_once, order.get(one.method, len(order)), natural(one.label)))
     values = firsts[0].values
     about: dict[str, Any] = {key: values[key] for key in ("classes", "groups", "has_background")}
-    about |= {key: str(values[key]) for key in PLACE[:-1]}
+    about |= {key: str(values[key]) for key in ("data", "task", "setup", "protocol")}
+    lists, images = firsts[0].place[5:7]
+    variant = ", random class orders" if firsts[0].random_order else ""
+    variant += (f", lists {lists}" if lists else "") + (f", tested on {images} images only" if images else "")
     holdout, repeats = float(values.get("holdout") or 0), count - sum(map(len, members))
-    return Experiment(series=tuple(series), holdout=holdout, repeats=repeats, **about)
+    return Experiment(
+        series=tuple(series), holdout=holdout, repeats=repeats, variant=variant, trial=bool(images), **about
+    )

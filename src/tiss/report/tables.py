@@ -249,6 +249,7 @@ def _table(
             cells = tuple(get(series, step) for _, get in measures)
             rows.append(Row(labels, cells, "all" if ended else None, rule, facts))
     place = {key: getattr(experiment, key) for key in ("data", "task", "setup", "protocol")}
+    place["setup"] += experiment.variant
     return Table(
         f"{experiment.title}: {what}",
         ("method", "step") if by_step else ("method",),
@@ -265,7 +266,8 @@ def notes_of(experiment: Experiment) -> list[str]:
     counts = sorted({len(series.results) for series in experiment.series})
     if counts[-1] > 1:
         seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        notes.append(f"Mean ± sample deviation over {seeds} seeds.")
+        what = "seeds and class orders" if experiment.series[0].first.random_order else "seeds"
+        notes.append(f"Mean ± sample deviation over {seeds} {what}.")
     if experiment.repeats:
         notes.append(f"Left out: {experiment.repeats} with the settings and the seed of another run.")
     if experiment.has_background:

@@ -20,6 +20,8 @@ from tiss.scenarios.task import (
     Groups,
     OrderLike,
     TaskLike,
+    check_lists,
+    first_by_hash,
     held_out,
     parse_task,
     partition,
@@ -103,6 +105,7 @@ class Scenario:
     values: Groups  # the data set's label values, group by group, in the order of the channels
     lists: tuple[tuple[str, ...], ...]  # training ids of each group
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
+    limit: int | None = None  # of a trial run: at most so many test images
     joined: bool = False
 
     def __len__(self) -> int:
@@ -131,16 +134,17 @@ class Scenario:
         for group, ids in zip(groups, lists, strict=True):
             old = steps[-1].seen if steps else 1
             seen = old + len(group)
-            train = self._training({value: channel_of[value] for value in group}, ids)
-            test = self._test({value: c for value, c in channel_of.items() if c < seen})
+            known = {value: c for value, c in channel_of.items() if c < seen}
+            labelled = known if self.setup == "sequential" else {value: known[value] for value in group}
+            train, test = self._training(labelled, ids), self._test(known)
             names = self.classes[1:old], self.classes[old:seen], self.classes[seen:]
             steps.append(Step(len(steps), old, len(group), *names, train, test, len(self), self.setup))
         return tuple(steps)
 
-    def _training(self, current: dict[int, int], ids: tuple[str, ...]) -> Split:
-        """Current classes (label value → channel) keep their channel; all others, old and future, become 0."""
+    def _training(self, labelled: dict[int, int], ids: tuple[str, ...]) -> Split:
+        """Labelled classes (label value → channel) keep their channel: the current ones. All others become 0."""
         table = np.full(256, BACKGROUND, np.uint8)
-        table[list(current)] = list(current.values())
+        table[list(labelled)] = list(labelled.values())
         table[IGNORE] = BECOMES[str(self.protocol.border)]
         return Split(self.dataset, "train", ids, table)
 
@@ -151,6 +155,8 @@ class Scenario:
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
+        if self.limit is not None and self.limit < len(ids):
+            ids = sorted(first_by_hash(ids, self.limit))
         other = self.protocol.other
         table = np.full(256, IGNORE, np.uint8)
         table[BACKGROUND] = self.dataset.background_in_test if other is None else BECOMES[other]
@@ -164,7 +170,10 @@ class Scenario:
         held = (
             f", {len(self.held)} training images held out and scored instead of the test" if self.held else ""
         )
-        title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}{joined}{held}"
+        few = f", tested on {self.limit} images only" if self.limit else ""
+        title = (
+            f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}{joined}{held}{few}"
+        )
         rows = [("step", "new classes", "training images", "test images")]
         for step in self:
             names = f"{step.new}: {listed(step.new_classes, 4)}"
@@ -185,6 +194,7 @@ def load_scenario(
     order: OrderLike | None = None,
     lists: str | Path | None = None,
     holdout: float = 0.0,
+    eval_images: int | None = None,
     dataset: Dataset | None = None,
     on_error: str = "stop",
 ) -> Scenario:
@@ -194,11 +204,13 @@ def load_scenario(
         data: a data set's name; a data set object works as well, here or as `dataset`.
         root: its folder.
         task: `a-b` or groups, see `parse_task`; None: the data set's own.
-        setup: "overlapped" or "disjoint".
+        setup: "overlapped", "disjoint", "sequential" (disjoint, with old classes labelled too) or "partitioned" (each
+            image in one step only).
         protocol: "paper", "mib" or "plop", or a `ProtocolConfig` that overrides parts of one.
         order: order of the classes, see `parse_order`.
         lists: a folder with the training ids of each step, which then replace the setup's selection.
         holdout: share of the training ids kept out of every step and scored instead of the test.
+        eval_images: for trial runs, test on so many images only.
         on_error: "stop" at the first pair of files that cannot be read, or "skip" all such pairs, which the data
             set then lists in `left_out`. Every image is decoded once to find them.
     """
@@ -220,13 +232,17 @@ def load_scenario(
     if dataset.skips_broken and not held:
         dataset.readable("test")  # so that `left_out` is complete from now on
     if setup not in SETUPS:
-        raise TissError(f"{setup}: choose overlapped or disjoint", setting="setup")
+        raise TissError(f"{setup}: choose one of {', '.join(SETUPS)}", setting="setup")
+    if eval_images is not None and eval_images < 1:
+        raise TissError(f"{eval_images}: must be at least 1", setting="eval.images")
+    present = dataset.classes_present("train")
     if lists is not None:
         chosen = read_lists(Path(lists), len(values), dataset.ids("train"))
+        check_lists(Path(lists), chosen, present, values)
+    elif setup == "partitioned" or (setup == "disjoint" and dataset.name in PARTITIONED):
+        chosen = partition(present, values)
     else:
-        present = dataset.classes_present("train")
-        parted = setup == "disjoint" and dataset.name in PARTITIONED
-        chosen = partition(present, values) if parted else select(present, values, setup)
+        chosen = select(present, values, setup)
     kept = [tuple(sorted({*ids}.intersection(usable) - held)) for ids in chosen]
     if () in kept:
         where = f"step {kept.index(())} ({setup})"
@@ -244,4 +260,5 @@ def load_scenario(
         values=values,
         lists=tuple(kept),
         held=held,
+        limit=eval_images,
     )

@@ -22,8 +22,8 @@ TaskLike = str | Sequence[Sequence[str | int]]
 OrderLike = str | Sequence[str | int]
 Present = Mapping[str, frozenset[int]]  # id → label values in its mask
 
-SETUPS = ("overlapped", "disjoint")
-PARTITIONED = ("ade20k",)  # nearly every image holds a future class there: disjoint means a partition instead
+SETUPS = ("overlapped", "disjoint", "sequential", "partitioned")
+PARTITIONED = ("ade20k",)  # nearly every image holds a future class there: disjoint means partitioned instead
 LEAST = 50  # images that a class gets in its own step, where the data has them
 
 
@@ -41,6 +41,11 @@ def parse_task(task: TaskLike, classes: Sequence[str], order: OrderLike | None =
     values, count = parse_order(order, classes), len(classes)
     if isinstance(task, str):
         sizes = re.fullmatch(r"\s*(\d+)-(\d+)\s*", task)
+        like = re.fullmatch(r"\s*(\d+)(?:[-_. ]+(\d+))?[a-z]?\s*", task)
+        if like and not sizes and task.strip() not in classes:
+            first, later = like[1], like[2] or 1
+            message = f"{task}: write {first}-{later} for {first} classes, then {later} per step"
+            raise TissError(message, setting="task")
         if sizes and task.strip() not in classes:
             first, later = int(sizes[1]), int(sizes[2])
             if first < 1 or later < 1 or first > count or (count - first) % later:
@@ -129,15 +134,15 @@ def _fitting(first: int, later: int, count: int) -> str:
 def select(present: Present, groups: Groups, setup: str) -> list[list[str]]:
     """The sorted ids of each step's training images.
 
-    Overlapped: images with at least one pixel of a current class. Disjoint: those with no class of a later
-    step as well, so that no image is in two steps.
+    Overlapped: images with at least one pixel of a current class. Disjoint and sequential: those that hold no class
+    of a later step, so that no image is in two steps.
 
     >>> select({"a": frozenset({1}), "b": frozenset({1, 2})}, ((1,), (2,)), "disjoint")
     [['a'], ['b']]
     """
     lists = []
     for index, group in enumerate(groups):
-        forbidden = set(chain(*groups[index + 1 :])) if setup == "disjoint" else set()
+        forbidden = set() if setup == "overlapped" else set(chain(*groups[index + 1 :]))
         allowed = (id for id in sorted(present) if not present[id] & forbidden)
         lists.append([id for id in allowed if not present[id].isdisjoint(group)])
     return lists
@@ -179,7 +184,12 @@ def held_out(ids: Sequence[str], share: float) -> frozenset[str]:
     if count >= len(ids):
         message = f"{share:g} would take all {len(ids)} training images: give a smaller share"
         raise TissError(message, setting="holdout")
-    return frozenset(sorted(ids, key=lambda id: (id_hash(id), id))[:count])
+    return frozenset(first_by_hash(ids, count))
+
+
+def first_by_hash(ids: Sequence[str], count: int) -> list[str]:
+    """`count` of the ids: those with the smallest hashes."""
+    return sorted(ids, key=lambda id: (id_hash(id), id))[:count]
 
 
 def id_hash(id: str) -> int:
@@ -208,6 +218,16 @@ def read_lists(folder: Path, steps: int, ids: Sequence[str]) -> list[list[str]]:
         if path is not None:
             lists.append(_read_list(path, sorted(ids)))
     return lists
+
+
+def check_lists(folder: Path, lists: Sequence[Sequence[str]], present: Present, groups: Groups) -> None:
+    """Refuses lists that cannot be this task's: most images of a step would hold none of its classes."""
+    for step, (ids, group) in enumerate(zip(lists, groups, strict=True)):
+        known = [present[id] for id in ids if id in present]
+        fitting = sum(not values.isdisjoint(group) for values in known)
+        if 2 * fitting < len(known):
+            message = f"{folder}: only {fitting} of the {len(known)} images of step {step} hold a class of that step"
+            raise TissError(f"{message}; the lists are of another task or order of classes", setting="lists")
 
 
 def _read_list(path: Path, ids: Sequence[str]) -> list[str]:
