@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.samples import make_folder, make_voc, write_mask, write_picture
 from tests.data.server import running
@@ -63,6 +64,35 @@ def test_verify_compares_with_published_lists(tmp_path: Path, capsys: Capture, f
     assert {"text": "DIFFERS", "markdown": "| ---", "latex": r"\begin{tabular}"}[form] in text
 
 
+def test_verify_with_lists(tmp_path: Path, capsys: Capture) -> None:
+    root = make_voc(tmp_path / "data", {f"id{label}": [label] for label in range(1, 21)}, {"t": [1]})
+    words = ["verify", "voc", "--root", str(root), "--task", "5-5", "--lists"]
+    with pytest.raises(TissError, match=r"lists .*: no such folder"):
+        main([*words, str(tmp_path / "nope")])
+    (tmp_path / "lists").mkdir()
+    main([*words, str(tmp_path / "lists")])
+    assert "no lists of 5-5 overlapped" in capsys.readouterr().out
+    (tmp_path / "lists" / "5").mkdir()
+    main([*words, str(tmp_path / "lists")])
+    assert "no lists of" not in capsys.readouterr().out
+
+
+def test_verify_shows_the_setups_that_are_possible(tmp_path: Path, capsys: Capture) -> None:
+    train = {f"id{label}": [label, 20] for label in range(1, 21)}
+    root = make_voc(tmp_path / "data", train, {"t": [1]})
+    main(["verify", "voc", "--root", str(root), "--task", "10-10"])
+    text = capsys.readouterr().out
+    assert "not possible: 10-10 disjoint: leaves step 0" in text
+    assert "10-10  overlapped     0      10" in text
+
+
+def test_verify_names_masks_of_jpeg_bytes(root: Path, capsys: Capture) -> None:
+    with Image.open(root / "masks/train/a.png") as mask:
+        mask.convert("L").point(lambda value: 0).save(root / "masks/train/a.png", "JPEG", quality=100)
+    assert main(["verify", "folder", "--root", str(root)]) == 0
+    assert "warning: 1 masks are JPEG files" in capsys.readouterr().out
+
+
 def test_mistakes_are_one_line(root: Path) -> None:
     for words, expected in (
         (["verify"], "DATA missing"),
@@ -90,7 +120,7 @@ def archived(folder: Path, form: str) -> bytes:
     return Path(name).read_bytes()
 
 
-def test_download_voc(tmp_path: Path, capsys: Capture) -> None:
+def test_download_voc(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     devkit = make_voc(tmp_path / "devkit", {"t": [1]}, {"v": [2]}) / "VOCdevkit/VOC2012"
     (devkit / "SegmentationClassAug").rename(devkit / "SegmentationClass")
     (devkit / "ImageSets/Segmentation/train_aug.txt").rename(devkit / "ImageSets/Segmentation/train.txt")
@@ -113,6 +143,10 @@ def test_download_voc(tmp_path: Path, capsys: Capture) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["VOCdevkit", "downloads.json"]
     assert VOC(str(tmp_path / "out")).classes_present("train") == {"t": {1}}
     assert main(words) == 0, "what is there is not fetched again"
+    shutil.rmtree(tmp_path / "out/VOCdevkit/VOC2012/ImageSets")
+    monkeypatch.setattr("tiss.data.download._ATTEMPTS", 1)
+    with pytest.raises(TissError, match="broke off"):  # the server is gone, so it was asked
+        main(words)
 
 
 def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path) -> None:

@@ -60,12 +60,12 @@ def test_voc_train_list_of_paths_or_none(voc: Path) -> None:
         VOC(str(voc)).ids("train")
 
 
-def test_voc_original_masks_only_with_a_warning(voc: Path) -> None:
+def test_voc_original_masks_only_with_a_warning(voc: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inner = voc / "VOCdevkit/VOC2012"
     (inner / "SegmentationClassAug").rename(inner / "SegmentationClass")
     (voc / LISTS / "train_aug.txt").rename(voc / LISTS / "train.txt")
-    with pytest.warns(UserWarning, match="1,464 masks instead of the 10,582"):
-        assert VOC(str(voc)).ids("train") == sorted(TRAIN)
+    assert VOC(str(voc)).ids("train") == sorted(TRAIN)
+    assert "1,464 masks instead of the 10,582" in capsys.readouterr().err
     (inner / "SegmentationClass").rename(inner / "elsewhere")
     with pytest.raises(TissError, match="neither SegmentationClassAug nor SegmentationClass"):
         VOC(str(voc)).ids("train")
@@ -213,8 +213,19 @@ def test_ade20k(tmp_path: Path) -> None:
     (base / "annotations/validation/3.png").unlink()
     with pytest.raises(TissError, match=r"3\.jpg: its mask"):
         ADE20K(str(base)).classes_present("test")
-    with pytest.raises(TissError, match="no ADEChallengeData2016/images/training"):
+    with pytest.raises(TissError, match=r"no ADEChallengeData2016/images/training; did you mean .*2016\?"):
         ADE20K(str(base / "images"))
+    base.rename(tmp_path / "ade")
+    with pytest.raises(TissError, match=r"did you mean .*/ade\?"):
+        ADE20K(str(tmp_path))
+
+
+def test_ade20k_takes_any_suffix_and_no_hidden_files(tmp_path: Path) -> None:
+    for name in ("1.JPG", "._1.jpg", "2.jpg"):
+        write_picture(tmp_path / f"images/training/{name}")
+    for name in ("1.png", "2.png", "._1.png"):
+        write_mask(tmp_path / f"annotations/training/{name}", [1])
+    assert ADE20K(str(tmp_path)).classes_present("train") == {"1": {1}, "2": {1}}
 
 
 ID = "ulm_000001_000019"
@@ -243,6 +254,9 @@ def test_cityscapes_train_ids_move_up_by_one(city: Path) -> None:
 def test_cityscapes_label_ids_go_through_the_table(city: Path) -> None:
     write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 7, 9, 33])
     assert Cityscapes(str(city)).read("train", ID).label.unique().tolist() == [1, 19, 255]
+    write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 18, 255])
+    with pytest.raises(TissError, match=r"labelIds\.png: label 255 is a train id"):
+        Cityscapes(str(city)).read("train", ID)
 
 
 def write_polygons(city: Path, objects: list[object]) -> None:

@@ -104,7 +104,9 @@ def test_an_unwritable_cache_is_said_and_bearable(
     assert "TISS_CACHE" in capsys.readouterr().err
 
 
-def test_parallel_is_in_order_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_is_in_order_and_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_picture(tmp_path / "x.jpg")
     pairs = []
     for number in range(150):
@@ -114,7 +116,9 @@ def test_parallel_is_in_order_and_the_same(tmp_path: Path, monkeypatch: pytest.M
     alone = list(parallel_map(scan, pairs, "x"))
     monkeypatch.setattr(index, "_FEW", 10)
     monkeypatch.setattr(index, "processors", lambda: 2)
+    monkeypatch.setattr(index, "_SAID", 50)
     assert list(parallel_map(scan, pairs, "x")) == alone
+    assert capsys.readouterr().err.splitlines() == [f"x: {done} of 150" for done in (0, 50, 100)]
     monkeypatch.setattr(index.sys, "platform", "elsewhere")
     assert list(parallel_map(scan, pairs, "x")) == alone
     assert [set(entry.pixels) for entry in alone[:4]] == [{0}, {1}, {2}, {0}]

@@ -1,7 +1,7 @@
 """The published benchmarks as they come from their makers: Pascal VOC 2012, ADE20K and Cityscapes."""
 
 import struct
-import warnings
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -70,10 +70,10 @@ class VOC(PairedDataset):
         elif augmented:
             ids = self._augmented_ids(masks)
         else:
-            warnings.warn(
-                f"{self._root}: no {AUGMENTED}, so training uses VOC's own 1,464 masks instead of the 10,582 "
+            print(
+                f"tiss: {self._root}: no {AUGMENTED}, so training uses VOC's own 1,464 masks instead of the 10,582 "
                 "of every published result; `tiss data download voc` makes them",
-                stacklevel=2,
+                file=sys.stderr,
             )
             ids = self._list("train.txt")
         twice = [id for id, count in Counter(ids).items() if count > 1]
@@ -117,10 +117,12 @@ class ADE20K(PairedDataset):
         name = {"train": "training", "test": "validation"}[split]
         images, masks = self._root / "images" / name, self._root / "annotations" / name
         problems = missing_folders(images, masks)
-        stems = {path.stem for path in images.glob("*.jpg")}
-        for stem in sorted({path.stem for path in masks.glob("*.png")} - stems):
-            problems.append(f"{masks / stem}.png: its image {images / stem}.jpg is missing")
-        pairs = {stem: Pair(f"{images}/{stem}.jpg", f"{masks}/{stem}.png") for stem in stems}
+        photos, labels = ({path.stem: path for path in folder.glob("[!.]*.*")} for folder in (images, masks))
+        for stem in sorted(labels.keys() - photos.keys()):
+            problems.append(f"{labels[stem]}: its image {images / stem}.jpg is missing")
+        pairs = {
+            stem: Pair(str(photos[stem]), str(labels.get(stem, masks / f"{stem}.png"))) for stem in photos
+        }
         return Listing(pairs, problems)
 
 
@@ -160,8 +162,10 @@ class Cityscapes(PairedDataset):
             return draw_polygons(path)
         values = load_mask(path)
         by_label_id = path.endswith(LABEL_IDS)
-        highest = 33 if by_label_id else len(self.classes) - 1
-        check_labels(np.bincount(values.ravel(), minlength=256), path, highest)
+        counts = np.bincount(values.ravel(), minlength=256)
+        if by_label_id and counts[IGNORE]:
+            raise TissError(f"{path}: label 255 is a train id; end the names of such files in {TRAIN_IDS}")
+        check_labels(counts, path, 33 if by_label_id else len(self.classes) - 1)
         if by_label_id:
             return _from_label_ids()[values]
         return np.where(values == IGNORE, values, values + np.uint8(1))

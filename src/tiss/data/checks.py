@@ -75,6 +75,29 @@ def shared_images(dataset: Dataset) -> list[str]:
     return sorted(found)
 
 
+def jpeg_masks(dataset: Dataset) -> list[str]:
+    """One line about masks whose bytes are JPEG, whatever their names: labels at borders may be wrong."""
+    if not isinstance(dataset, PairedDataset):
+        return []
+    masks = [
+        pair.mask
+        for split in SPLITS
+        for pair in dataset.listing(split).pairs.values()
+        if isinstance(pair, Pair)
+    ]
+    found = [path for path in masks if isinstance(path, str) and _is_jpeg(path)]
+    return (
+        [f"{len(found)} masks are JPEG files, whose labels are not exact; the first: {found[0]}"]
+        if found
+        else []
+    )
+
+
+def _is_jpeg(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"\xff\xd8"
+
+
 def _digest(path: str) -> bytes:
     return hashlib.sha256(Path(path).read_bytes()).digest()
 

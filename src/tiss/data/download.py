@@ -83,7 +83,8 @@ The test images have no public labels: tiss tests on val (500 images), as everyo
 def download_voc(root: Path, archive: Source = VOC2012, sbd: Source | Path = SBD, keep: bool = False) -> Path:
     """VOC 2012 with the augmented masks, in `root`/VOCdevkit/VOC2012; what is there is not repeated."""
     voc = root / "VOCdevkit" / "VOC2012"
-    _fetch_and_unpack(archive, root, voc / "JPEGImages", keep)
+    lists = voc / "ImageSets" / "Segmentation" / "val.txt"
+    _fetch_and_unpack(archive, root, lists if (voc / "JPEGImages").is_dir() else voc / "JPEGImages", keep)
     if (voc / AUGMENTED).is_dir():
         return voc
     if isinstance(sbd, Path):
@@ -106,11 +107,11 @@ def download_ade20k(root: Path, archive: Source = ADE20K, keep: bool = False) ->
 
 
 def _fetch_and_unpack(archive: Source, root: Path, wanted: Path, keep: bool) -> None:
-    if wanted.is_dir():
+    if wanted.exists():
         return
     path = fetch(archive, root)
     unpack(path, root)
-    if not wanted.is_dir():
+    if not wanted.exists():
         raise TissError(f"{archive.file}: no {wanted.relative_to(root)} in it")
     if not keep:
         path.unlink()

@@ -49,8 +49,10 @@ class PairedDataset(Dataset):
         found = [place for place in roots if all((place / name).is_dir() for name in self.needs)]
         if not found:
             name = next(name for name in self.needs if not (roots[-1] / name).is_dir())
-            missing = Path(self.places[-1], name)
-            raise TissError(f"{folder} has no {missing}; {self.remedy}", setting="data.root")
+            near = [folder.resolve().parent, *(path for path in sorted(folder.iterdir()) if path.is_dir())]
+            meant = next((path for path in near if all((path / name).is_dir() for name in self.needs)), None)
+            remedy = f"did you mean {meant}?" if meant else self.remedy
+            raise TissError(f"{folder} has no {Path(self.places[-1], name)}; {remedy}", setting="data.root")
         self._root = found[0]
         self._prepare()
 

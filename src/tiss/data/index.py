@@ -27,6 +27,7 @@ from tiss.files import read_json, write_json
 FORMAT = 1
 _CACHE_BYTES = 1 << 29  # a million entries; written by this module, so only a mistake is larger
 _CHUNK = 64
+_SAID = 5000  # items between two lines of progress where there is no terminal
 _FEW = 256  # below this many items, starting processes costs more than it saves
 
 
@@ -124,8 +125,12 @@ def parallel_map(
             results = pool.map(_call if fork else function, items, chunksize=chunk)
             console = Console(stderr=True)
             if console.is_terminal:
-                results = iter(track(results, title, len(items), console=console, transient=True))
-            yield from results
+                yield from track(results, title, len(items), console=console, transient=True)
+            else:
+                for done, result in enumerate(results):
+                    if done % _SAID == 0:
+                        print(f"{title}: {done:,} of {len(items):,}", file=sys.stderr, flush=True)
+                    yield result
     except BrokenProcessPool:
         raise TissError(f"{title}: the system ended a process, most often because memory ran out") from None
 

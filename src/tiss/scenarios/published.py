@@ -108,8 +108,10 @@ def explain(step: int, theirs: Sequence[str], pixels: Pixels, scenario: Scenario
 
 
 def find_lists(folder: Path, task: str, setup: str) -> Path | None:
-    """The folder with one task's lists, in a folder with those of several: `15-1-overlapped` or `15-1`."""
-    return next((path for path in (folder / f"{task}-{setup}", folder / task) if path.is_dir()), None)
+    """The folder of one task's lists among those of several: `15-1-overlapped`, `15-1`, or `50` for 50-50."""
+    first, _, later = task.partition("-")
+    names = [f"{task}-{setup}", task, *([first] if first == later else [])]
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
 
 
 def compare_lists(name: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
