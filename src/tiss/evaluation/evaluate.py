@@ -10,7 +10,7 @@ from torch import Tensor
 from tiss.data.base import IGNORE, Batch
 from tiss.losses import upsampled_argmax
 from tiss.methods.base import all_sum
-from tiss.models import choose_labels
+from tiss.models import choose_labels, comparable
 
 
 def confusion_matrix(prediction: Tensor, label: Tensor, classes: int) -> Tensor:
@@ -66,9 +66,7 @@ def predict_batch(model: Any, batch: Batch) -> Tensor:
     size = tuple(batch.label.shape[-2:])
     if height == width and size == (height, width):
         output = model(batch.image)
-        if model.rule == "softmax":
-            return upsampled_argmax(output.logits, output.resolution).long()
-        return model.predict_labels(output)
+        return upsampled_argmax(comparable(output.logits, model.rule), output.resolution).long()
     logits = slide_logits(model, batch.image, window=min(height, width))
     if size != (height, width):
         logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
