@@ -14,7 +14,6 @@ import os
 import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
@@ -120,7 +119,7 @@ def _where(world: World) -> dict[str, Any]:
 
 
 def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int) -> dict[str, Any]:
-    """Milliseconds per update, the median of `updates` timed in groups, and the GPU's peak memory."""
+    """Milliseconds per update, the median over five groups that are each timed as a whole, and the GPU's peak memory."""
     cuda = world.device.type == "cuda"
     gc.collect()
     if cuda:
@@ -129,7 +128,15 @@ def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int)
     update, batch = prepare_row(row, way, train, world)
     for _ in range(8):  # compilation, capture, clocks
         update(batch)
-    milliseconds = _median_time(partial(update, batch), updates, world.device)
+    wait, calls, times = torch.cuda.synchronize if cuda else lambda: None, max(1, updates // 5), []
+    for _ in range(5):
+        wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            update(batch)
+        wait()
+        times.append(1000 * (time.perf_counter() - start) / calls)
+    milliseconds = median(times)
     return {
         "milliseconds": milliseconds,
         "images_per_second": 1000 * row.batch / milliseconds,
@@ -228,18 +235,3 @@ def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]
         "gib_per_image": each,
         "largest_batch": largest,
     }
-
-
-def _median_time(function: Any, count: int, device: torch.device) -> float:
-    """Milliseconds per call: the median over groups of calls, each group timed as a whole."""
-    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-    calls = max(1, count // 5)
-    times = []
-    for _ in range(5):
-        wait()
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        wait()
-        times.append(1000 * (time.perf_counter() - start) / calls)
-    return median(times)
