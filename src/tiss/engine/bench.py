@@ -119,7 +119,7 @@ def _where(world: World) -> dict[str, Any]:
 
 
 def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int) -> dict[str, Any]:
-    """Milliseconds per update, the median over five groups that are each timed as a whole, and the GPU's peak memory."""
+    """Milliseconds per update, the median over groups that are each timed as a whole, and the peak memory."""
     cuda = world.device.type == "cuda"
     gc.collect()
     if cuda:
