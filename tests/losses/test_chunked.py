@@ -45,9 +45,7 @@ def test_gradcheck():
     labels = task.labels[:, :3, :4].contiguous()
 
     def both(z):
-        hard, soft = chunked(
-            Task(z, 4, 7, Resolution((3, 4), (3, 4)), labels, task.teacher, task.image_weights)
-        )
+        hard, soft = chunked(Task(z, 4, Resolution((3, 4), (3, 4)), labels, task.teacher, task.image_weights))
         return hard + 2 * soft
 
     assert torch.autograd.gradcheck(both, logits)
