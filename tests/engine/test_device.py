@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
 from tests.engine.processes import run_module
 from tiss.cli.main import main
@@ -111,21 +110,6 @@ def test_on_a_gpu_two_runs_have_the_same_weights(tmp_path: Path, tiny_flags: lis
     for step in (0, 1):
         one, two = (tmp_path / name / f"step-{step}" / "model.safetensors" for name in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_head_grows_without_another_compilation():
-    counter = CompileCounter()
-    model = build_model(ModelConfig(encoder="vit_micro_patch8"), ["background", "a"], 32)
-    for block in model.encoder.blocks:
-        block.compile(backend=counter, dynamic=False)
-    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    counts = []
-    for names in (["b"], ["c", "d"], ["e"]):
-        model(images, needs=(0, -1)).logits.sum().backward()
-        counts.append(counter.frame_count)
-        model.grow(names, "background")
-    assert counts == [1, 1, 1]
 
 
 def test_compiling_keeps_names_and_copies():

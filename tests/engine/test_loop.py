@@ -119,24 +119,6 @@ def test_a_loss_that_is_not_finite(tiny_flags: list[str], tmp_path: Path, monkey
         assert weights[0] == weights[1]
 
 
-def test_a_rate_that_is_far_too_high(tiny_flags: list[str], tmp_path: Path, capsys):
-    out = tmp_path / "out"
-    flags = [
-        *tiny_flags,
-        "--method",
-        "ft",
-        "--train.epochs",
-        "9",
-        "--train.lr",
-        "1e30",
-        "--train.warmup",
-        "0",
-    ]
-    assert main(["run", *flags, "--train.optimizer", "sgd", "--out", str(out)]) == 2
-    assert "train.lr" in capsys.readouterr().err
-    assert (out / "nonfinite-0.json").exists()
-
-
 def test_the_same_weights_twice_whatever_loads_the_data(tiny_flags: list[str], tmp_path: Path):
     loaders = (("workers", "0"), ("workers", "0"), ("workers", "1"), ("workers", "2"), ("memory", "0"))
     flags = [*tiny_flags, "--method", "tiss", "--data.photometric", "true", "--model.drop_path", "0.2"]

@@ -8,7 +8,6 @@ import torch
 from tests.models.tester import make_model
 from tiss.config import ModelConfig
 from tiss.models import DECODERS, ENCODERS, EncoderOptions, SegmentationModel, resolve
-from tiss.models.decoder import AtrousPyramid
 
 
 @pytest.mark.parametrize(("decoder", "millions"), [("deeplabv3", 58), ("deeplabv3plus", 59)])
@@ -48,19 +47,6 @@ def test_atrous_rates_reach_as_far_at_either_stride(name: str, rates: list[int])
     assert [c.kernel_size for c in convolutions] == [(1, 1), (3, 3), (3, 3), (3, 3)]
     assert [c.dilation[0] for c in convolutions[1:]] == rates
     assert [rate * encoder.pyramid[-1].stride for rate in rates] == [96, 192, 288]
-
-
-def test_atrous_branch_is_a_spread_convolution() -> None:
-    """A dilated 3×3 equals the plain convolution whose kernel has zeros between its weights."""
-    torch.manual_seed(0)
-    pyramid = AtrousPyramid(3, 2, (2, 3, 4)).eval()
-    maps = torch.randn(1, 3, 9, 9)
-    convolution = pyramid.branches[1][0]
-    spread = torch.zeros(2, 3, 5, 5)
-    spread[:, :, ::2, ::2] = convolution.weight
-    expected = torch.nn.functional.conv2d(maps, spread, padding=2)
-    torch.testing.assert_close(convolution(maps), expected)
-    assert pyramid(maps).shape == (1, 2, 9, 9)
 
 
 def test_batch_of_one_trains() -> None:
