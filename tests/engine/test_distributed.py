@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.processes import Launched, run_module, same_weights
+from tests.engine.processes import Launched, run_module
 from tests.engine.two_processes import run_cases
-from tiss.cli.main import main
 from tiss.files import read_tensors
 from tiss.methods.base import METHODS
 
@@ -165,13 +164,3 @@ def test_an_error_in_one_process_ends_the_others_with_its_message(
     assert any(image.name in message for message in launched.messages())
     ours = launched.output().partition("ChildFailedError")[0].rpartition("Traceback")[0]
     assert "Traceback" not in ours  # only torchrun's own
-
-
-@pytest.mark.slow
-def test_four_processes_are_one(tiny_flags: list[str], tmp_path: Path):
-    flags = [*tiny_flags, "--method", "tiss", "--train.epochs", "3"]
-    assert main(["run", *flags, "--out", str(tmp_path / "one")]) == 0
-    launched = Launched([*flags, "--out", str(tmp_path / "four")], tmp_path / "log", processes=4)
-    assert launched.wait() == 0, launched.output()
-    for step in (0, 1):
-        same_weights(tmp_path / "one", tmp_path / "four", step)

@@ -105,7 +105,8 @@ def test_a_loss_that_is_not_finite(tiny_flags: list[str], tmp_path: Path, monkey
     with monkeypatch.context() as patched:
         Turns(patched, after=5)
         assert main(["run", *long, "--out", str(out)]) == 2
-    assert "not finite" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "not finite" in error and "train.lr" in error
     found = json.loads((out / "nonfinite-0.json").read_text())
     assert (found["step"], found["iteration"], found["seed"]) == (0, 5, 0)
     assert len(found["ids"]) == 4

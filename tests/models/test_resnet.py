@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.models.tester import make_model
+from tests.models.tester import make_model, timm_model
 from tiss.config import ModelConfig
 from tiss.models import DECODERS, ENCODERS, EncoderOptions, SegmentationModel, resolve
 
@@ -56,16 +56,7 @@ def test_batch_of_one_trains() -> None:
 
 @pytest.mark.parametrize(("name", "stride"), [("resnet50", 16), ("resnet50_os8", 8)])
 def test_features_equal_timm(name: str, stride: int) -> None:
-    from tiss.models.timm_encoder import import_timm, knows
-
-    if not knows("resnet50"):
-        pytest.skip("timm is not installed")
-    torch.manual_seed(0)
-    reference = import_timm().create_model("resnet50", num_classes=0, output_stride=stride).eval()
-    for module in reference.modules():  # as trained ones: statistics and factors of their own
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.weight, 0.1, 0.5)
-            torch.nn.init.normal_(module.running_mean, std=0.1)
+    reference = timm_model("resnet50", output_stride=stride)
     encoder = ENCODERS.get(name)(EncoderOptions()).eval()
     encoder.load_state_dict(reference.state_dict())
     images = torch.randn(1, 3, 64, 64)
