@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.processes import run_module
 from tiss.cli.main import main
 from tiss.config import ModelConfig, TrainConfig
 from tiss.engine.device import World, check_tracker, choose_device, make_fast
@@ -23,10 +22,6 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def test_an_update_sends_every_trainable_parameter_once(tiny_folder: Path):
-    run_module("tests.engine.two_processes", "gradients", str(tiny_folder))
 
 
 def test_a_process_alone():

@@ -44,9 +44,7 @@ EXACT |= {f"mib{more}" for more in ("", "+l1", "+l2", "+cd", "+ct")}
 
 def start(cases: dict[str, dict[str, Any]], folder: Path) -> None:
     """Runs every case in two processes, into `folder`/<name>."""
-    path = folder / "cases.json"
-    path.write_text(json.dumps({"cases": cases, "folder": str(folder)}))
-    run_module("tests.engine.two_processes", "cases", str(path))
+    run_module("tests.engine.two_processes", json.dumps(cases), str(folder))
 
 
 @pytest.fixture(scope="module")
