@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -172,11 +173,9 @@ def random_batch(row: Row, device: torch.device) -> Batch:
     """Images of noise; labels in blocks: new classes, background, some ignored pixels."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (row.batch, 3, row.size, row.size), dtype=torch.uint8, generator=generator)
-    coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 8, 8), generator=generator)
+    coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 1, 8, 8), generator=generator)
     coarse = torch.where(coarse < row.old, 0, coarse)
-    scale = -(-row.size // 8)
-    label = coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
-    label = label[:, : row.size, : row.size].contiguous()
+    label = F.interpolate(coarse.float(), (row.size, row.size)).long()[:, 0]
     label[:, :: max(2, row.size // 16)] = 255
     return Batch(image.to(device), label.to(device), [str(i) for i in range(row.batch)])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +34,20 @@ from tiss.models import SegmentationModel, build_model
 from tiss.scenarios import Split, Step
 
 
+@dataclass
 class Session:
     """Model, method, configuration and device, from step to step."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        model: SegmentationModel,
-        method: Method,
-        world: World,
-        reporter: Reporter | None = None,
-    ) -> None:
-        """`config` must be resolved; `start` does that."""
-        self.config, self.model, self.method, self.world = config, model, method, world
-        self.reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
-        self.skipped: dict[str, list[str]] = {"train": [], "test": []}  # ids, of the last step and test
-        self._teacher: SegmentationModel | None = None
+    config: RunConfig  # resolved, as `start` does it
+    model: SegmentationModel
+    method: Method
+    world: World
+    reporter: Reporter = field(default_factory=TerminalReporter)
+    skipped: dict[str, list[str]] = field(default_factory=dict)  # ids, of the last step and test
+    _teacher: SegmentationModel | None = None
+
+    def __post_init__(self) -> None:
+        self.reporter = self.reporter if self.world.is_main else Reporter()
 
     @classmethod
     def start(
@@ -77,7 +75,7 @@ class Session:
             check_pair(config.method, config.model)
             names = ["background", *step.new_classes]
             model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
-        session = cls(config, model, method, world, reporter)
+        session = cls(config, model, method, world, reporter or TerminalReporter())
         session.check(step)
         model.to(world.device)
         if state:
@@ -165,15 +163,8 @@ class Session:
 
     def loading(self) -> dict[str, Any]:
         """What training and test loaders have in common."""
-        world, on_error = self.world, self.config.data.on_error
-        kind = self.config.train.loader
-        return {
-            "rank": world.rank,
-            "world": world.size,
-            "device": world.device,
-            "kind": kind,
-            "on_error": on_error,
-        }
+        own = {"rank": self.world.rank, "world": self.world.size, "device": self.world.device}
+        return {**own, "kind": self.config.train.loader, "on_error": self.config.data.on_error}
 
 
 def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
