@@ -6,12 +6,14 @@ import copy
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 from tiss.cli.main import main
 from tiss.config import ModelConfig, TrainConfig
+from tiss.engine.bench import fits
 from tiss.engine.device import World, check_tracker, choose_device, make_fast
 from tiss.errors import TissError
 from tiss.models import build_model
@@ -94,6 +96,13 @@ def test_its_cost_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     expected = row["deterministic"]["milliseconds"] / row["fast"]["milliseconds"] - 1
     assert row["cost_of_determinism"] == pytest.approx(expected)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_memory_of_a_gpu_is_not_measured_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits((2, 6), (9.0, 10.0))["largest_batch"]["8"] == 0
+    with mock.patch("torch.cuda.is_available", return_value=False):
+        assert main(["bench", "--suite", "memory"]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from tiss.cli.main import main
 from tiss.data.base import Batch
 from tiss.data.loader import TrainLoader
 from tiss.methods.base import METHODS
-from tiss.models import Output
 from tiss.scenarios import load_scenario
 
 
@@ -82,28 +82,19 @@ def test_an_image_broken_before_the_start(own_data: tuple[Path, list[str]], tmp_
     assert [step["skipped"]["test"] for step in timing.values()] == [[test.stem]] * 2
 
 
-class Turns:
-    """Makes the method's loss NaN from its `after`-th call on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-        method = METHODS.get("mib")
-        plain, self.calls = method.losses, 0
-
-        def losses(this: Any, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-            self.calls += 1
-            terms = plain(this, batch, output, teacher)
-            factor = float("nan") if self.calls > after else 1.0
-            return {name: term * factor for name, term in terms.items()}
-
-        monkeypatch.setattr(method, "losses", losses)
-
-
 def test_a_loss_that_is_not_finite(tiny_flags: list[str], tmp_path: Path, monkeypatch, capsys):
     long = [*tiny_flags, "--method", "mib", "--train.epochs", "6", "--train.save_every", "2"]
     straight, out = tmp_path / "straight", tmp_path / "out"
     assert main(["run", *long, "--out", str(straight)]) == 0
+    method, factors = METHODS.get("mib"), chain([1.0] * 5, repeat(float("nan")))
+    plain = method.losses
+
+    def losses(*inputs: Any) -> dict[str, Tensor]:
+        factor = next(factors)
+        return {name: term * factor for name, term in plain(*inputs).items()}
+
     with monkeypatch.context() as patched:
-        Turns(patched, after=5)
+        patched.setattr(method, "losses", losses)
         assert main(["run", *long, "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert "not finite" in error and "train.lr" in error
