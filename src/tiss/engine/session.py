@@ -60,11 +60,10 @@ class Session:
         world: World | None = None,
         reporter: Reporter | None = None,
     ) -> Session:
-        """A session whose first step is `step`.
+        """A session whose first step is `step`; `config` is resolved (see `resolve_for`).
 
         Without `model` a new one is built, for step 0. `state` is what the method kept after the step before.
         """
-        config = resolve_for(config, step.train.dataset)
         world = world or World(config.train)
         world.share_of(Plan.of(config, step.index).batch, config.train.accumulate)
         method = build_method(config.method, step.steps)
@@ -72,7 +71,6 @@ class Session:
             if step.index > 0:
                 before = step.index - 1
                 raise TissError(f"step {step.index} needs the model of step {before}: fit the steps in order")
-            check_pair(config.method, config.model)
             names = ["background", *step.new_classes]
             model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
         session = cls(config, model, method, world, reporter or TerminalReporter())
@@ -169,7 +167,9 @@ class Session:
 
 def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
     """`config` resolved for a data set that was opened in Python, whatever its `data.name` says."""
-    return resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset)
+    config = resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset)
+    check_pair(config.method, config.model)  # before any weight is read
+    return config
 
 
 def freeze_copy(model: SegmentationModel) -> SegmentationModel:
@@ -248,10 +248,11 @@ class Learner:
     def fit(self, step: Step) -> float:
         """Trains one step; returns the seconds of training."""
         if self.session is None:
+            config = resolve_for(self.config, step.train.dataset)
             self.session = Session.start(
-                self.config, step, model=self._model, world=self.world, reporter=self.reporter
+                config, step, model=self._model, world=self.world, reporter=self.reporter
             )
-            self.config = self.session.config
+            self.config = config
         return self.session.learn(step)
 
     def confusion(self, split: Split, evaluation: EvalConfig | None = None) -> Tensor:
