@@ -162,3 +162,18 @@ def test_an_error_in_one_process_ends_the_others_with_its_message(
     assert any(image.name in message for message in launched.messages())
     ours = launched.output().partition("ChildFailedError")[0].rpartition("Traceback")[0]
     assert "Traceback" not in ours  # only torchrun's own
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_process_that_hangs_ends_the_run_after_the_timeout(long_flags: list[str], tmp_path: Path):
+    flags = [*long_flags, "--train.timeout", "0.1", "--out", str(tmp_path / "run")]
+    launched = Launched(flags, tmp_path / "log")
+    try:
+        launched.wait_for(tmp_path / "run" / "checkpoint" / "state.json")
+        os.kill(launched.pid_of(1), signal.SIGSTOP)
+        assert launched.wait(90) != 0
+    finally:
+        launched.end()
+    (message,) = launched.messages()
+    assert message.startswith("tiss: --train.timeout 0.1: no answer from another process")
