@@ -87,7 +87,7 @@ class TrainConfig:
 
     recipe: Literal["paper", "tuned", "demo"] | None = setting(
         None,
-        "paper: SGD as published; tuned: for pretrained encoders; demo: AdamW from scratch (None: demo or paper)",
+        "paper: SGD as published; tuned: for trained weights; demo: from scratch (None: by the weights)",
     )
     epochs: int | None = setting(None, "epochs of step 0")
     step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
@@ -51,8 +51,17 @@ def default_encoder(config: RunConfig) -> str:
     )
 
 
-def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """`config` with every `None` replaced by what the recipe, the data set or the encoder says."""
+def default_recipe(config: RunConfig, trained: bool) -> Literal["tuned", "demo"]:
+    """`tuned` for weights that are trained already, `demo` from scratch; `paper` has to be asked for."""
+    begun = (trained or config.base is not None) and config.data.name != "shapes"
+    return "tuned" if begun or config.model.pretrained is not None else "demo"
+
+
+def resolve(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunConfig:
+    """`config` with every `None` replaced by what the recipe, the data set or the encoder says.
+
+    `trained` says that a trained model is given.
+    """
     built_in = config.data.name == "shapes"
     crop = config.data.crop or dataset.default_crop
     scale = config.data.scale or ((1.0, 1.0) if built_in else (0.5, 2.0))
@@ -64,7 +73,7 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
         decoder=config.model.decoder or encoder.default_decoder,
         image_size=config.model.image_size or crop,
     )
-    name = config.train.recipe or ("demo" if built_in else "paper")
+    name = config.train.recipe or default_recipe(config, trained)
     method = settings_from(config.method)
     values = recipe_values(name, config.data.name, encoder, METHODS.get(method.name))
     train = replace(config.train, recipe=name)

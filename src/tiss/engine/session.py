@@ -165,9 +165,9 @@ class Session:
         return {**own, "kind": self.config.train.loader, "on_error": self.config.data.on_error}
 
 
-def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
+def resolve_for(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunConfig:
     """`config` resolved for a data set that was opened in Python, whatever its `data.name` says."""
-    config = resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset)
+    config = resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset, trained)
     check_pair(config.method, config.model)  # before any weight is read
     return config
 
@@ -248,7 +248,7 @@ class Learner:
     def fit(self, step: Step) -> float:
         """Trains one step; returns the seconds of training."""
         if self.session is None:
-            config = resolve_for(self.config, step.train.dataset)
+            config = resolve_for(self.config, step.train.dataset, trained=self._model is not None)
             self.session = Session.start(
                 config, step, model=self._model, world=self.world, reporter=self.reporter
             )
