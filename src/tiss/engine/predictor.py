@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tiss.data.images import read_image
 from tiss.errors import TissError
-from tiss.evaluation.evaluate import slide_logits, window_starts
+from tiss.evaluation.evaluate import slide_logits, window_slices
 from tiss.models import Rule, SegmentationModel, choose_labels, comparable
 from tiss.palette import class_colours
 
@@ -173,19 +173,17 @@ def tile_labels(model: SegmentationModel, images: Tensor, window: int) -> Tensor
     """
     height, width = images.shape[-2:]
     labels = torch.zeros(len(images), height, width, dtype=torch.int64, device=images.device)
-    tall, wide = min(window, height), min(window, width)
-    for top, first_row, last_row in _cells(height, tall):
-        for left, first_column, last_column in _cells(width, wide):
-            output = model(images[..., top : top + tall, left : left + wide])
-            found = choose_labels(output.pixels().float(), model.rule)
-            labels[:, first_row:last_row, first_column:last_column] = found[
-                :, first_row - top : last_row - top, first_column - left : last_column - left
+    for rows, top in _windows(height, window):
+        for columns, left in _windows(width, window):
+            found = choose_labels(model(images[..., rows, columns]).pixels().float(), model.rule)
+            # the next windows write over all but what lies before the middle of their overlap with this one
+            labels[:, rows.start + top : rows.stop, columns.start + left : columns.stop] = found[
+                :, top:, left:
             ]
     return labels
 
 
-def _cells(length: int, window: int) -> list[tuple[int, int, int]]:
-    """The start of each window, and the part of the side that takes its labels."""
-    starts = window_starts(length, window)
-    ends = [(one + window + other) // 2 for one, other in pairwise(starts)]
-    return list(zip(starts, [0, *ends], [*ends, length], strict=True))
+def _windows(length: int, window: int) -> list[tuple[slice, int]]:
+    """The windows along one side, each with the half of its overlap that stays the one's before."""
+    windows = window_slices(length, window)
+    return [(windows[0], 0), *((two, (one.stop - two.start) // 2) for one, two in pairwise(windows))]
