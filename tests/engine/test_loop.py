@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
+from tests.methods.toy import toy_config
 from tiss.cli.main import main
 from tiss.data.base import Batch
 from tiss.data.loader import TrainLoader
+from tiss.engine.progress import Reporter
+from tiss.engine.run import open_run, run_experiment
+from tiss.engine.session import Learner
+from tiss.errors import TissError
+from tiss.files import read_tensors
 from tiss.methods.base import METHODS
+from tiss.models import build_model
 from tiss.scenarios import load_scenario
 
 
@@ -122,3 +130,39 @@ def test_the_same_weights_twice_whatever_loads_the_data(tiny_flags: list[str], t
         names = [f"step-{step}/model.safetensors" for step in (0, 1)] + ["results.json"]
         found.add(tuple((out / name).read_bytes() for name in names))
     assert len(found) == 1
+
+
+def test_an_update_in_parts_is_the_same_update(tmp_path: Path) -> None:
+    """And the rates of a step rise, then fall to nothing; SGD, since Adam makes large differences of small ones."""
+    train = {
+        "optimizer": "sgd",
+        "lr": 0.01,
+        "step_lr": 0.01,
+        "batch": 4,
+        "epochs": 5,
+        "warmup": 2,
+        "power": 1.0,
+    }
+    lines, weights = [], []
+    for parts in (1, 2):
+        out = tmp_path / str(parts)
+        config = toy_config("mib", train=train | {"accumulate": parts}, out=str(out))
+        run_experiment(config, reporter=Reporter(), steps=2)
+        lines.append([json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()])
+        weights.append(read_tensors(out / "step-1" / "model.safetensors"))
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-6)
+    for whole, cut in zip(*lines, strict=True):
+        assert cut["losses"] == pytest.approx(whole["losses"], rel=1e-4)
+    rates = [line["rate_factor"] for line in lines[0] if line["step"] == 0]
+    assert rates == pytest.approx([0.5, 1.0, *(1 - update / 21 for update in range(2, 21))])
+
+
+def test_a_step_that_does_not_follow_from_the_model_is_refused() -> None:
+    scenario = open_run(toy_config("mib")).scenario
+    learner = Learner(config=toy_config("mib", train={"encoder_lr": 0.0}), reporter=Reporter())
+    learner.fit(scenario[0])
+    fresh = build_model(learner.config.model, learner.model.classes, 32, seed=0)
+    for name, tensor in fresh.encoder.state_dict().items():  # at a rate of 0 it is frozen
+        assert torch.equal(learner.model.encoder.state_dict()[name], tensor)
+    with pytest.raises(TissError, match="step 2 starts from 4 channels, the model has 3"):
+        learner.fit(scenario[2])
