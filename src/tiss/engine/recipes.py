@@ -96,7 +96,7 @@ def resolve(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunCo
 
 @dataclass(frozen=True)
 class Plan:
-    """What one step is trained with: the resolved settings, where a later step has its own, those."""
+    """What one step is trained with: resolved settings, those of later steps where they have their own."""
 
     crop: int
     scale: tuple[float, float]
@@ -114,10 +114,7 @@ class Plan:
     def of(cls, config: RunConfig, step: int) -> Plan:
         train = config.train
         given: dict[str, Any] = {f.name: getattr(train, f.name, None) for f in fields(cls)}
-        given |= {"crop": config.data.crop, "scale": config.data.scale, "warmup": train.warmup or 0}
+        given |= {"crop": config.data.crop, "scale": config.data.scale}
         if step > 0:
             given |= {"epochs": train.step_epochs, "lr": train.step_lr}
-        for name, value in given.items():
-            if value is None and name != "clip":
-                raise TissError("is not set: choose a recipe or give a value", setting=f"train.{name}")
         return cls(**given)
