@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
-from tiss.errors import TissError
 from tiss.methods.base import METHODS, Method, settings_from
 from tiss.models import Encoder, outline
 
@@ -80,9 +79,6 @@ def resolve(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunCo
     missing = {f.name for f in fields(train) if getattr(train, f.name) is None}
     train = replace(train, **{key: value for key, value in values.items() if key in missing})
     train = replace(train, step_epochs=train.epochs if train.step_epochs is None else train.step_epochs)
-    for key in ("epochs", "step_epochs", "batch", "accumulate"):
-        if (value := getattr(train, key)) is not None and value < 1:
-            raise TissError(f"{value}: must be a whole number of at least 1", setting=f"train.{key}")
     return replace(
         config,
         data=replace(config.data, crop=crop, scale=scale),
