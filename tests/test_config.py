@@ -1,10 +1,10 @@
 """Dataclass ↔ mapping: types, named sections, errors that name the flag."""
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import pytest
 
-from tiss.config import DataConfig, RunConfig, TrainConfig, convert, from_mapping, setting, to_mapping
+from tiss.config import LEAST, DataConfig, RunConfig, TrainConfig, convert, from_mapping, setting, to_mapping
 from tiss.errors import TissError
 
 
@@ -80,3 +80,14 @@ def test_a_removed_key_is_ignored_and_says_so_if_it_was_used(capsys: pytest.Capt
     assert capsys.readouterr().err == ""
     assert from_mapping(RunConfig, {"train": {"shard": True}}) == RunConfig()
     assert "train.shard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_numbers_without_a_sense_are_refused(name: str):
+    section, _, key = name.partition(".")
+    for value in (LEAST[name] - 1, float("nan"), float("inf")):
+        with pytest.raises(TissError, match="give a number from") as found:
+            replace(RunConfig(), **{section: replace(getattr(RunConfig(), section), **{key: value})})
+        assert found.value.setting == name
+    with pytest.raises(TissError, match="the smaller one first"):
+        from_mapping(RunConfig, {"data": {"scale": [2, 0.5]}})

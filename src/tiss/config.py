@@ -6,6 +6,7 @@ A section with a field `name` can be given by that name alone: `--data voc --dat
 """
 
 import dataclasses
+import math
 import sys
 import types
 import typing
@@ -17,6 +18,15 @@ from typing import Any, Literal, TypeVar
 from tiss.errors import TissError, suggest
 
 C = TypeVar("C")
+# the smallest value of a setting that makes sense
+LEAST = {
+    **dict.fromkeys(("data.resize", "data.crop", "model.image_size", "eval.batch", "eval.size"), 1),
+    **dict.fromkeys(("train.epochs", "train.step_epochs", "train.batch", "train.accumulate"), 1),
+    **dict.fromkeys(("train.save_every", "train.log_every"), 1),
+    **dict.fromkeys(("train.lr", "train.step_lr", "train.encoder_lr", "train.weight_decay"), 0),
+    **dict.fromkeys(("train.momentum", "train.power", "train.warmup", "train.clip", "train.workers"), 0),
+    "train.timeout": 0.01,
+}
 REQUIRED = dataclasses.MISSING  # the default of a setting that must be given
 REMOVED = {"train.shard"}  # settings of an earlier version: files that name them still open
 TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -87,7 +97,7 @@ class TrainConfig:
 
     recipe: Literal["paper", "tuned", "demo"] | None = setting(
         None,
-        "paper: SGD as published; tuned: for pretrained encoders; demo: AdamW from scratch (None: demo or paper)",
+        "paper: SGD as published; tuned: for trained weights; demo: from scratch (None: by the weights)",
     )
     epochs: int | None = setting(None, "epochs of step 0")
     step_epochs: int | None = setting(None, "epochs of every later step (None: as step 0)")
@@ -101,7 +111,7 @@ class TrainConfig:
     momentum: float = setting(0.9, "momentum of SGD")
     power: float = setting(0.9, "power of the polynomial decay")
     warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step's")
-    clip: float | None = setting(None, "largest gradient norm (None: no clipping)")
+    clip: float | None = setting(None, "largest gradient norm (0: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
     device: str = setting("auto", "auto, cpu, cuda or mps")
     loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: keep all decoded images there")
@@ -153,6 +163,16 @@ class RunConfig:
     seed: int = setting(0, "seed of every random choice")
     base: str | None = setting(None, "run or step-0 folder whose first step is reused instead of trained")
     out: str | None = setting(None, "run folder (None: runs/<data>-<task>-<setup>-<method>-seed<seed>)")
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            section, _, key = name.partition(".")
+            value = getattr(getattr(self, section), key)
+            if value is not None and not least <= value < math.inf:
+                raise TissError(f"{value}: give a number from {least:g} on", setting=name)
+        if self.data.scale and not 0 < self.data.scale[0] <= self.data.scale[1] < math.inf:
+            given = ",".join(f"{one:g}" for one in self.data.scale)
+            raise TissError(f"{given}: give two numbers above 0, the smaller one first", setting="data.scale")
 
 
 def to_mapping(config: Any) -> dict[str, Any]:

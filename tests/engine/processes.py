@@ -9,10 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
-from tiss.files import read_tensors
-
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -94,11 +90,3 @@ class Launched:
     def messages(self) -> list[str]:
         """The lines that the program itself wrote for its user about what went wrong."""
         return [line for line in self.output().splitlines() if line.startswith("tiss: ")]
-
-
-def same_weights(one: Path, two: Path, step: int) -> None:
-    """Two runs have the same model after `step`, but for the order of sums."""
-    first, second = (read_tensors(run / f"step-{step}" / "model.safetensors") for run in (one, two))
-    assert first.keys() == second.keys()
-    for name in first:
-        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-4, msg=name)

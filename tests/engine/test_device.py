@@ -6,14 +6,14 @@ import copy
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
-from tests.engine.processes import run_module
 from tiss.cli.main import main
 from tiss.config import ModelConfig, TrainConfig
+from tiss.engine.bench import fits
 from tiss.engine.device import World, check_tracker, choose_device, make_fast
 from tiss.errors import TissError
 from tiss.models import build_model
@@ -24,10 +24,6 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def test_an_update_sends_every_trainable_parameter_once(tiny_folder: Path):
-    run_module("tests.engine.two_processes", "gradients", str(tiny_folder))
 
 
 def test_a_process_alone():
@@ -102,6 +98,13 @@ def test_its_cost_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_the_memory_of_a_gpu_is_not_measured_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fits((2, 6), (9.0, 10.0))["largest_batch"]["8"] == 0
+    with mock.patch("torch.cuda.is_available", return_value=False):
+        assert main(["bench", "--suite", "memory"]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_two_runs_have_the_same_weights(tmp_path: Path, tiny_flags: list[str]) -> None:
     flags = [word if word != "cpu" else "cuda" for word in tiny_flags]
@@ -111,21 +114,6 @@ def test_on_a_gpu_two_runs_have_the_same_weights(tmp_path: Path, tiny_flags: lis
     for step in (0, 1):
         one, two = (tmp_path / name / f"step-{step}" / "model.safetensors" for name in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_head_grows_without_another_compilation():
-    counter = CompileCounter()
-    model = build_model(ModelConfig(encoder="vit_micro_patch8"), ["background", "a"], 32)
-    for block in model.encoder.blocks:
-        block.compile(backend=counter, dynamic=False)
-    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    counts = []
-    for names in (["b"], ["c", "d"], ["e"]):
-        model(images, needs=(0, -1)).logits.sum().backward()
-        counts.append(counter.frame_count)
-        model.grow(names, "background")
-    assert counts == [1, 1, 1]
 
 
 def test_compiling_keeps_names_and_copies():

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.processes import Launched, run_module, same_weights
+from tests.engine.processes import Launched, run_module
 from tests.engine.two_processes import run_cases
-from tiss.cli.main import main
 from tiss.files import read_tensors
 from tiss.methods.base import METHODS
 
@@ -45,9 +44,7 @@ EXACT |= {f"mib{more}" for more in ("", "+l1", "+l2", "+cd", "+ct")}
 
 def start(cases: dict[str, dict[str, Any]], folder: Path) -> None:
     """Runs every case in two processes, into `folder`/<name>."""
-    path = folder / "cases.json"
-    path.write_text(json.dumps({"cases": cases, "folder": str(folder)}))
-    run_module("tests.engine.two_processes", "cases", str(path))
+    run_module("tests.engine.two_processes", json.dumps(cases), str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -168,10 +165,15 @@ def test_an_error_in_one_process_ends_the_others_with_its_message(
 
 
 @pytest.mark.slow
-def test_four_processes_are_one(tiny_flags: list[str], tmp_path: Path):
-    flags = [*tiny_flags, "--method", "tiss", "--train.epochs", "3"]
-    assert main(["run", *flags, "--out", str(tmp_path / "one")]) == 0
-    launched = Launched([*flags, "--out", str(tmp_path / "four")], tmp_path / "log", processes=4)
-    assert launched.wait() == 0, launched.output()
-    for step in (0, 1):
-        same_weights(tmp_path / "one", tmp_path / "four", step)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_process_that_hangs_ends_the_run_after_the_timeout(long_flags: list[str], tmp_path: Path):
+    flags = [*long_flags, "--train.timeout", "0.1", "--out", str(tmp_path / "run")]
+    launched = Launched(flags, tmp_path / "log")
+    try:
+        launched.wait_for(tmp_path / "run" / "checkpoint" / "state.json")
+        os.kill(launched.pid_of(1), signal.SIGSTOP)
+        assert launched.wait(90) != 0
+    finally:
+        launched.end()
+    (message,) = launched.messages()
+    assert message.startswith("tiss: --train.timeout 0.1: no answer from another process")

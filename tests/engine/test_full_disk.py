@@ -65,16 +65,6 @@ def test_a_step_is_stored_though_its_last_checkpoint_finds_no_space(
     assert weights(tmp_path / "full") == weights(tmp_path / "straight")
 
 
-def test_a_checkpoint_within_a_step_that_finds_no_space_ends_the_run_in_one_line(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill(monkeypatch, "checkpoint")
-    assert main(["run", *flags, "--train.save_every", "1", "--out", str(tmp_path / "full")]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "free some space" in line
-    assert line.endswith("from update 0 of step 0")
-
-
 def test_a_step_that_finds_no_space_is_not_trained_again(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tiss.config import RunConfig
 from tiss.engine.checkpoint import Journal
@@ -71,13 +72,9 @@ def test_only_the_very_run_is_resumed(tmp_path: Path) -> None:
         fail(tmp_path / "mine")
 
 
-@pytest.mark.parametrize("tensors", [{"other": [[1]]}, {"confusion": [1]}, {"confusion": [[1.0]]}])
-def test_a_damaged_confusion_matrix_is_named(tmp_path: Path, tensors: dict[str, Any]) -> None:
-    import torch
-
-    write_tensors(
-        tmp_path / "confusion.safetensors", {key: torch.tensor(value) for key, value in tensors.items()}
-    )
+@pytest.mark.parametrize(("name", "value"), [("other", [[1]]), ("confusion", [1]), ("confusion", [[1.0]])])
+def test_a_damaged_confusion_matrix_is_named(tmp_path: Path, name: str, value: list) -> None:
+    write_tensors(tmp_path / "confusion.safetensors", {name: torch.tensor(value)})
     with pytest.raises(TissError, match=r"confusion\.safetensors: holds no confusion matrix"):
         StepFolder(tmp_path).confusion()
 
@@ -131,9 +128,7 @@ def test_the_commit_and_whether_there_are_changes(source: Path) -> None:
     assert commit(source) == head
     source.write_text("x = 2\n")
     assert commit(source) == head + "+"
-
-
-def test_a_package_in_an_environment_within_another_repository_has_none(source: Path) -> None:
+    # a package in an environment within another repository has none
     installed = source.parents[1] / ".venv" / "module.py"
     installed.parent.mkdir()
     installed.write_text("x = 1\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 from tiss.data.base import Batch
 from tiss.evaluation.evaluate import confusion_matrix, evaluate, slide_logits, window_starts
-from tiss.methods.base import all_sum
 from tiss.models import Output, Resolution, choose_labels
 
 
@@ -110,18 +108,3 @@ def test_takes_bytes_and_any_shape() -> None:
 def test_impossible_numbers_are_refused(prediction: list[int], label: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         confusion_matrix(torch.tensor(prediction), torch.tensor(label), 3)
-
-
-def _add(rank: int, rendezvous: str, folder: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    large = 2**53 + 1  # a float64 cannot hold it
-    total = all_sum(torch.tensor([[large, rank], [0, 1]]))
-    torch.save(total, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def test_two_processes_add_exactly(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_add, (str(tmp_path) + "/meet", str(tmp_path)), nprocs=2)
-    for rank in range(2):
-        total = torch.load(f"{tmp_path}/{rank}.pt")
-        assert total.tolist() == [[2**54 + 2, 1], [0, 2]]

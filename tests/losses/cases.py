@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -34,7 +34,6 @@ class Case:
         return Task(
             logits.to(device, kind),
             self.old,
-            channels,
             Resolution(self.size, self.padded),
             labels.to(device),
             teacher.to(device, kind),
@@ -63,8 +62,7 @@ def evaluate(backend, task, weights=(1.0, 3.0), channels_last=False):
     if channels_last:
         logits = logits.contiguous(memory_format=torch.channels_last)
     logits.requires_grad_()
-    task = Task(logits, task.split, task.total, task.to, task.labels, task.teacher, task.image_weights)
-    hard, soft = backend(task)
+    hard, soft = backend(replace(task, logits=logits))
     (gradient,) = torch.autograd.grad(weights[0] * hard + weights[1] * soft, logits)
     return float(hard.detach()), float(soft.detach()), gradient.double()
 
@@ -72,9 +70,7 @@ def evaluate(backend, task, weights=(1.0, 3.0), channels_last=False):
 def in_double(task):
     """The same task in float64, on its device."""
     weights = None if task.image_weights is None else task.image_weights.double()
-    return Task(
-        task.logits.double(), task.split, task.total, task.to, task.labels, task.teacher.double(), weights
-    )
+    return replace(task, logits=task.logits.double(), teacher=task.teacher.double(), image_weights=weights)
 
 
 def errors(backend, task, channels_last=False):

@@ -11,7 +11,7 @@ import torch
 from tests.losses.cases import CASES, errors, evaluate, in_double
 from tiss.errors import TissError
 from tiss.losses import binary_cross_entropy, unbiased_cross_entropy, unbiased_distillation, unbiased_losses
-from tiss.losses.chunked import BINARY_ELEMENTS, Task, chunked
+from tiss.losses.chunked import BINARY_ELEMENTS, chunked
 from tiss.losses.pixel import choose, plain
 from tiss.models import Resolution
 
@@ -37,20 +37,6 @@ def test_float64_is_the_definition(monkeypatch, name, budget):
     torch.testing.assert_close(fused, plain, rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, slope, rtol=1e-10, atol=1e-14)
     assert (gradient[:, 0] == 0).all()  # the background has no sigmoid
-
-
-def test_gradcheck():
-    task = in_double(CASES["no multiple of the patch"].make())
-    logits = task.logits.clone().requires_grad_()
-    labels = task.labels[:, :3, :4].contiguous()
-
-    def both(z):
-        hard, soft = chunked(
-            Task(z, 4, 7, Resolution((3, 4), (3, 4)), labels, task.teacher, task.image_weights)
-        )
-        return hard + 2 * soft
-
-    assert torch.autograd.gradcheck(both, logits)
 
 
 def test_half_precision_in_half_precision_out():

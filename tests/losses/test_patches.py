@@ -32,15 +32,6 @@ def test_contrast_against_loops(signed, tau):
     )
 
 
-def test_range_of_the_contrast_at_1024_patches():
-    """All cosines lie in [0, 1]: the best case is the identity, the worst a zero diagonal among ones."""
-    identity = torch.eye(1024, dtype=torch.float64)[None]
-    assert float(patch_contrast(identity, identity)) == pytest.approx(5.933, abs=5e-4)
-    assert math.log(1 + 1023 * math.e) == pytest.approx(7.931, abs=5e-4)
-    tokens, reference = random_tokens(2, images=1, patches=1024, channels=16)
-    assert 5.933 <= float(patch_contrast(tokens, reference)) <= 7.931
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 2**31))
 def test_the_contrast_stays_within_its_bounds(patches, channels, seed):
@@ -48,16 +39,6 @@ def test_the_contrast_stays_within_its_bounds(patches, channels, seed):
     loss = float(patch_contrast(tokens, reference))
     low, high = math.log(math.e + patches - 1) - 1, math.log(1 + (patches - 1) * math.e)
     assert low - 1e-12 <= loss <= high + 1e-12
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_contrast_gradcheck(signed):
-    tokens, reference = random_tokens(3, patches=4, channels=3)
-    tokens.requires_grad_()
-    reference.requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda a, b: patch_contrast(a, b, signed=signed, tau=0.5), (tokens, reference)
-    )
 
 
 def test_similarity_against_loops():

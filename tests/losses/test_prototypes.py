@@ -61,62 +61,35 @@ def test_running_mean_is_the_mean_over_all_batches():
         assert running.count[c] == len(rows)
 
 
-def test_matching(case):
-    features, labels, prototypes = case
-    rows = by_class(features, labels)
-    each = [np.mean((rows[c].mean(0) - prototypes.mean[c].numpy()) ** 2) for c in (1, 2) if c in rows]
-    loss = prototype_matching(features, labels, prototypes, old_classes=4)
-    assert float(loss) == pytest.approx(np.mean(each), rel=1e-12)
+TERMS = {
+    "matching": lambda features, labels, known: prototype_matching(features, labels, known, 4),
+    "attraction": prototype_attraction,
+    "repulsion": lambda features, labels, _: prototype_repulsion(features, labels, CLASSES),
+    "sparsity": lambda features, labels, _: feature_sparsity(features, labels, CLASSES),
+}
 
 
-def test_attraction(case):
-    features, labels, prototypes = case
-    rows = by_class(features, labels)
-    each = [np.mean((rows[c] - prototypes.mean[c].numpy()) ** 2) for c in (0, 1, 2, 4) if c in rows]
-    assert float(prototype_attraction(features, labels, prototypes)) == pytest.approx(
-        np.mean(each), rel=1e-12
-    )
-
-
-def test_repulsion(case):
-    features, labels, _ = case
-    means = [rows.mean(0) for rows in by_class(features, labels).values()]
-    each = [1 / math.dist(a, b) for i, a in enumerate(means) for b in means[:i]]
-    assert float(prototype_repulsion(features, labels, CLASSES)) == pytest.approx(np.mean(each), rel=1e-12)
-
-
-def test_sparsity(case):
-    features, labels, _ = case
-    each = []
-    for rows in by_class(features, labels).values():
-        scaled = rows / rows.max()
-        each += [np.exp(f).sum() / f.sum() for f in scaled]
-    assert float(feature_sparsity(features, labels, CLASSES)) == pytest.approx(np.mean(each), rel=1e-12)
-
-
-def test_gradients(case):
-    features, labels, prototypes = case
-    features.requires_grad_()
-    for loss in (
-        lambda f: prototype_matching(f, labels, prototypes, 4),
-        lambda f: prototype_attraction(f, labels, prototypes),
-        lambda f: prototype_repulsion(f, labels, CLASSES),
-        lambda f: feature_sparsity(f, labels, CLASSES),
-    ):
-        assert torch.autograd.gradcheck(loss, features)
+@pytest.mark.parametrize("term", TERMS)
+def test_each_term_against_loops_and_its_gradient(case, term):
+    features, labels, known = case
+    rows, mean = by_class(features, labels), known.mean.numpy()
+    means = [own.mean(0) for own in rows.values()]
+    expected = {
+        "matching": [np.mean((rows[c].mean(0) - mean[c]) ** 2) for c in (1, 2) if c in rows],
+        "attraction": [np.mean((rows[c] - mean[c]) ** 2) for c in (0, 1, 2, 4) if c in rows],
+        "repulsion": [1 / math.dist(a, b) for i, a in enumerate(means) for b in means[:i]],
+        "sparsity": [np.exp(f / own.max()).sum() / f.sum() * own.max() for own in rows.values() for f in own],
+    }
+    assert float(TERMS[term](*case)) == pytest.approx(np.mean(expected[term]), rel=1e-12)
+    assert torch.autograd.gradcheck(lambda f: TERMS[term](f, labels, known), features.requires_grad_())
 
 
 def test_nothing_present_is_zero_with_finite_gradients(case):
     features, labels, prototypes = case
     features.requires_grad_()
     nothing = torch.full_like(labels, 255)
-    total = (
-        prototype_matching(features, nothing, prototypes, 4)
-        + prototype_attraction(features, nothing, prototypes)
-        + prototype_repulsion(features, nothing, CLASSES)
-        + feature_sparsity(features, nothing, CLASSES)
-        + prototype_repulsion(features, torch.ones_like(labels), CLASSES)
-    )
+    total = sum(term(features, nothing, prototypes) for term in TERMS.values())
+    total = total + prototype_repulsion(features, torch.ones_like(labels), CLASSES)
     total.backward()
     assert float(total.detach()) == 0.0
     assert torch.isfinite(features.grad).all()

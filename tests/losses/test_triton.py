@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -53,15 +54,11 @@ def measure():
 
     # each loss alone equals the same loss beside the other
     task = CASES["one new class"].make()
-    alone = Task(task.logits.requires_grad_(), task.split, task.total, task.to, labels=task.labels)
+    alone = Task(task.logits, task.split, task.to, labels=task.labels)
     loss, nothing = fused_cross_entropy(alone)
-    weightless = Task(task.logits, task.split, task.total, task.to, task.labels, task.teacher)
+    weightless = replace(task, image_weights=None)
     yield "one loss alone", abs(float(loss) - evaluate(fused_cross_entropy, weightless)[0]), 1e-6
     yield "the loss that is not asked for", float(nothing), 0
-    plain_task = Task(task.logits, task.split, task.split, task.to, teacher=task.teacher)
-    (gradient,) = torch.autograd.grad(fused_cross_entropy(plain_task)[1], task.logits)
-    yield "gradient of unused channels", float(gradient[:, task.split :].abs().max()), 0
-    yield "no gradient at all", -float(gradient.abs().max()), -1e-9
     yield from measure_contrast()
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tests.methods.toy import toy_config
 from tiss.config import ModelConfig
 from tiss.data.base import Batch
 from tiss.engine.run import open_run
-from tiss.losses import Prototypes, cross_entropy, distillation, unbiased_losses
+from tiss.losses import (
+    Prototypes,
+    cross_entropy,
+    distillation,
+    feature_sparsity,
+    prototype_attraction,
+    prototype_labels,
+    prototype_matching,
+    prototype_repulsion,
+    unbiased_losses,
+)
 from tiss.methods.base import build_method
 from tiss.methods.sdr import WithPrototypes, widen
 from tiss.models import Output, Resolution, build_model
@@ -93,24 +103,20 @@ def test_prototypes_are_means_over_all_of_training(begun: Begin, background_at: 
     everything: list[tuple[int, np.ndarray]] = []
     for step, old in ((0, None), (1, 3)):
         method = begun(step)
-        check_prototypes(method, everything, classes=3 + step)  # the head grows, and so do the prototypes
         for seed in range(3):
             case = make_case(3 * step + seed, channels=3 + step, old=old)
             method.losses(case.batch, case.output, case.teacher)
             everything += [(c, f) for c, f in labelled_features(case) if c > 0 or step in background_at]
-        check_prototypes(method, everything, classes=3 + step)
-    assert {1, 2, 3} <= {value for value, _ in everything}
-
-
-def check_prototypes(method: WithPrototypes, features: list[tuple[int, np.ndarray]], classes: int) -> None:
-    assert len(method.prototypes.mean) == len(method.prototypes.count) == classes
-    for channel in range(classes):
-        own = [feature for value, feature in features if value == channel]
-        assert float(method.prototypes.count[channel]) == len(own)
-        if own:
+        assert len(method.prototypes.mean) == len(method.prototypes.count) == 3 + step  # as the head grows
+        for channel, (mean, count) in enumerate(
+            zip(method.prototypes.mean, method.prototypes.count, strict=True)
+        ):
+            own = [feature for value, feature in everything if value == channel]
+            assert float(count) == len(own)
             np.testing.assert_allclose(
-                method.prototypes.mean[channel].numpy(), np.mean(own, 0), rtol=1e-5, atol=1e-6
+                mean.numpy(), np.mean(own or [0 * mean.numpy()], 0), rtol=1e-5, atol=1e-6
             )
+    assert {1, 2, 3} <= {value for value, _ in everything}
 
 
 @pytest.mark.parametrize("begun", [(False, "overlapped"), (True, "overlapped")], indirect=True)
@@ -121,32 +127,27 @@ def test_terms_use_the_prototypes_of_earlier_batches(begun: Begin) -> None:
     assert set(terms) == {"cross_entropy", "sparsity"} | (set() if official else {"attraction", "repulsion"})
     assert official or float(terms["attraction"].detach()) == 0  # there is no prototype yet
     method, case = begun(1), make_case(1, channels=4, old=3)
+    known = Prototypes(method.prototypes.mean.float(), method.prototypes.count.clone())
+    assert known.count[1:3].all() and bool(known.count[0]) != official
     terms = method.losses(case.batch, case.output, case.teacher)
-    found = {name: float(value.detach()) for name, value in terms.items()}
-    seen = labelled_features(before)
-    prototype = {c: np.mean([f for v, f in seen if v == c], 0) for c in range(int(official), 3)}
-    own = {c: np.array([f for v, f in labelled_features(case) if v == c]) for c in range(4)}
-    own = {c: features for c, features in own.items() if len(features)}
-    means = {c: features.mean(0) for c, features in own.items()}
-    assert 0 in own and {1, 2} & set(own)
-    known = [c for c in own if c in prototype]
-    matching = np.mean([np.mean((means[c] - prototype[c]) ** 2) for c in known if c > 0])
-    attraction = np.mean([np.mean((own[c] - prototype[c]) ** 2) for c in known])
-    repulsion = np.mean([1 / np.linalg.norm(means[a] - means[b]) for a, b in combinations(own, 2)])
-    assert found["matching"] == pytest.approx(0.01 * matching, rel=1e-4)
-    assert found["attraction"] == pytest.approx(0.001 * attraction, rel=1e-4)
-    assert found["repulsion"] == pytest.approx(0.001 * repulsion, rel=1e-4)
     to, (logits, label) = case.output.resolution, (case.output.logits, case.batch.label)
     assert case.teacher is not None
+    padded = F.pad(label, (0, PADDED[1] - SIZE[1], 0, PADDED[0] - SIZE[0]), value=255)
+    given = case.output.features[0], prototype_labels(padded, GRID, case.teacher.logits)
     hard, soft = unbiased_losses(logits, label, case.teacher.logits, to=to)
     if not official:
         hard, soft = cross_entropy(logits, label, to=to), distillation(logits, case.teacher.logits, to=to)
-    assert found["cross_entropy"] == pytest.approx(float(hard))
-    assert found["distillation"] == pytest.approx(100 * float(soft))
-    sum(terms.values()).backward()  # type: ignore[union-attr]
-    gradient = case.output.features[0].grad
-    assert gradient is not None
-    assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0
+    expected = {
+        "cross_entropy": hard,
+        "distillation": 100 * soft,
+        "matching": 0.01 * prototype_matching(*given, known, 3),
+        "attraction": 0.001 * prototype_attraction(*given, known),
+        "repulsion": 0.001 * prototype_repulsion(*given, 4),
+        "sparsity": 0.001 * feature_sparsity(*given, 4),
+    }
+    assert terms.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(terms[name], value, msg=name)
 
 
 def test_state_goes_through_a_checkpoint(begun: Begin) -> None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from tests.models.tester import CLASSES, make_model
 from tiss.config import ModelConfig
-from tiss.data.shapes import draw
 from tiss.errors import TissError
 from tiss.files import write_tensors
 from tiss.models import EncoderOptions, SegmentationModel, build_model, load_pretrained
@@ -189,35 +187,3 @@ def test_dinov2_files_with_registers() -> None:
     encoder.load_state_dict(encoder.convert_pretrained(tensors))
     images = torch.randn(1, 3, 32, 32)
     torch.testing.assert_close(encoder(images)[0][0], published(images)[0][0])
-
-
-WEIGHTS = os.environ.get("TISS_TEST_WEIGHTS")  # a folder with vit_small.safetensors and resnet50.safetensors
-
-
-def nearest_mean_accuracy(encoder: str, source: Path | None, block: int) -> float:
-    """How well the mean features of eight classes of drawn shapes name the patches of other pictures."""
-    config = ModelConfig(encoder=encoder, pretrained=None if source is None else str(source))
-    model = build_model(config, CLASSES, 224).eval()
-    images, labels = (torch.from_numpy(array) for array in draw(5, "train", 24, 112))
-    large = F.interpolate(images.float(), (224, 224), mode="bilinear")
-    with torch.no_grad():
-        features = model(large, (block,)).features[0]
-    labels = F.interpolate(labels[:, None].float(), features.shape[-2:])[:, 0].long()
-    features = F.normalize(features - features.mean((0, 2, 3), keepdim=True), dim=1).permute(0, 2, 3, 1)
-    known, asked = labels[:16], labels[16:]
-    means = torch.stack([features[:16][known == channel].mean(0) for channel in range(1, 9)])
-    objects = (asked > 0) & (asked < 255)
-    guesses = (features[16:][objects] @ F.normalize(means, dim=1).T).argmax(1) + 1
-    return float((guesses == asked[objects]).float().mean())
-
-
-@pytest.mark.skipif(WEIGHTS is None, reason="TISS_TEST_WEIGHTS names no folder of real weights")
-@pytest.mark.parametrize(
-    ("encoder", "file", "block", "least"),
-    [("vit_small_patch14_dinov2", "vit_small", 8, 0.5), ("resnet50_v1", "resnet50", -1, 0.7)],
-)
-def test_real_weights_give_trained_features(encoder: str, file: str, block: int, least: float) -> None:
-    """Real files load strictly, and their features tell classes apart that a fresh network's do not."""
-    assert WEIGHTS is not None
-    assert nearest_mean_accuracy(encoder, Path(WEIGHTS, f"{file}.safetensors"), block) > least
-    assert nearest_mean_accuracy(encoder, None, block) < 0.35

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.models.tester import make_model
+from tests.models.tester import make_model, timm_model
 from tiss.config import ModelConfig
 from tiss.models import DECODERS, ENCODERS, EncoderOptions, SegmentationModel, resolve
-from tiss.models.decoder import AtrousPyramid
 
 
 @pytest.mark.parametrize(("decoder", "millions"), [("deeplabv3", 58), ("deeplabv3plus", 59)])
@@ -50,19 +49,6 @@ def test_atrous_rates_reach_as_far_at_either_stride(name: str, rates: list[int])
     assert [rate * encoder.pyramid[-1].stride for rate in rates] == [96, 192, 288]
 
 
-def test_atrous_branch_is_a_spread_convolution() -> None:
-    """A dilated 3×3 equals the plain convolution whose kernel has zeros between its weights."""
-    torch.manual_seed(0)
-    pyramid = AtrousPyramid(3, 2, (2, 3, 4)).eval()
-    maps = torch.randn(1, 3, 9, 9)
-    convolution = pyramid.branches[1][0]
-    spread = torch.zeros(2, 3, 5, 5)
-    spread[:, :, ::2, ::2] = convolution.weight
-    expected = torch.nn.functional.conv2d(maps, spread, padding=2)
-    torch.testing.assert_close(convolution(maps), expected)
-    assert pyramid(maps).shape == (1, 2, 9, 9)
-
-
 def test_batch_of_one_trains() -> None:
     model = make_model("resnet_micro", "deeplabv3").train()
     model(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)).logits.sum().backward()
@@ -70,16 +56,7 @@ def test_batch_of_one_trains() -> None:
 
 @pytest.mark.parametrize(("name", "stride"), [("resnet50", 16), ("resnet50_os8", 8)])
 def test_features_equal_timm(name: str, stride: int) -> None:
-    from tiss.models.timm_encoder import import_timm, knows
-
-    if not knows("resnet50"):
-        pytest.skip("timm is not installed")
-    torch.manual_seed(0)
-    reference = import_timm().create_model("resnet50", num_classes=0, output_stride=stride).eval()
-    for module in reference.modules():  # as trained ones: statistics and factors of their own
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.weight, 0.1, 0.5)
-            torch.nn.init.normal_(module.running_mean, std=0.1)
+    reference = timm_model("resnet50", output_stride=stride)
     encoder = ENCODERS.get(name)(EncoderOptions()).eval()
     encoder.load_state_dict(reference.state_dict())
     images = torch.randn(1, 3, 64, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.models.tester import make_model, pictures
+from tests.models.tester import make_model, pictures, timm_model
 from tiss.errors import TissError
 from tiss.models import ENCODERS, EncoderOptions, outline
 from tiss.models.vit import VisionTransformer, VitSettings, resize_positions
@@ -67,18 +67,6 @@ def test_drop_path_only_in_training() -> None:
     assert torch.equal(encoder(images)[0][0], encoder(images)[0][0])
     encoder.train()
     assert any(not torch.equal(encoder(images)[0][0], encoder(images)[0][0]) for _ in range(5))
-
-
-def timm_model(name: str, **settings: object) -> torch.nn.Module:
-    from tiss.models.timm_encoder import import_timm, knows
-
-    if not knows(name):
-        pytest.skip("timm is not installed")
-    torch.manual_seed(0)
-    model = import_timm().create_model(name, num_classes=0, **settings).eval()
-    for parameter in model.parameters():  # as trained ones: away from ones and zeros
-        parameter.data += 0.02 * torch.randn_like(parameter)
-    return model
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from tiss.config import ModelConfig
 from tiss.models import Output, SegmentationModel, build_model
+from tiss.models.timm_encoder import import_timm, knows
 
 CLASSES = ["background", "cat", "dog"]
 
@@ -21,6 +23,18 @@ def make_model(encoder: str, decoder: str | None = None, crop: int = 64) -> Segm
 def pictures(count: int, height: int, width: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, 3, height, width), dtype=torch.uint8, generator=generator)
+
+
+def timm_model(name: str, **settings: object) -> nn.Module:
+    """A network of timm without classifier, its weights and statistics as trained ones: away from ones and zeros."""
+    if not knows(name):
+        pytest.skip("timm is not installed")
+    torch.manual_seed(0)
+    model: nn.Module = import_timm().create_model(name, num_classes=0, **settings).eval()
+    for tensor in model.state_dict().values():
+        if tensor.is_floating_point():
+            tensor += 0.02 * torch.rand_like(tensor)
+    return model
 
 
 def check_architecture(encoder: str, decoder: str | None, folder: Path, crop: int = 64) -> SegmentationModel:

@@ -59,7 +59,7 @@ def test_a_record_has_scores_settings_machine_times_and_command(tmp_path: Path) 
     assert record["config"]["train"]["batch"] == 12
     assert record["command"] == (
         "tiss run --method mib --data voc --data.root VOCdevkit --data.crop 448 --task 4-2 "
-        "--model.pretrained vit.safetensors --train.recipe tuned --seed 1"
+        "--model.pretrained vit.safetensors --seed 1"
     )
     assert command_of_record(record) == record["command"]
     figures = [value for step in record["steps"] for value in step["iou"].values()]

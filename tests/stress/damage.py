@@ -28,41 +28,24 @@ def damage(data: bytes, kind: str, chance: random.Random) -> bytes:
 
 def _bytes(data: bytes, chance: random.Random) -> bytes:
     """One to four edits anywhere: flip, overwrite, insert, cut out, repeat, cut short."""
-    edited = bytearray(data)
     for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(edited) + 1)
-        length = chance.choice((1, 1, 2, 4, 8, 32))
-        kind = chance.randrange(6)
-        if kind == 0 and at < len(edited):
-            edited[at] ^= 1 << chance.randrange(8)
-        elif kind == 1:
-            edited[at : at + length] = chance.randbytes(length)
-        elif kind == 2:
-            edited[at:at] = chance.choice(WORDS)
-        elif kind == 3:
-            del edited[at : at + length]
-        elif kind == 4:
-            edited[at:at] = edited[at : at + length] * chance.choice((1, 2, 50))
-        else:
-            del edited[at:]
-    return bytes(edited)
+        at, length = chance.randrange(len(data) + 1), chance.choice((1, 1, 2, 4, 8, 32))
+        before, part, after = data[:at], data[at : at + length], data[at + length :]
+        flipped = bytes(one ^ 1 << chance.randrange(8) for one in part[:1]) + part[1:]
+        repeated = part * chance.choice((2, 3, 51))
+        edits = (flipped, chance.randbytes(length), chance.choice(WORDS) + part, b"", repeated)
+        data = before if chance.random() < 0.16 else before + chance.choice(edits) + after
+    return data
 
 
 def _lines(data: bytes, chance: random.Random) -> bytes:
-    """A line dropped, repeated or swapped, or one of its words replaced."""
+    """A line dropped or another one repeated before it, or one of its words replaced."""
     lines = data.split(b"\n")
     at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
-    kind = chance.randrange(5)
-    if kind == 0:
-        del lines[at]
-    elif kind == 1:
-        lines[at:at] = [lines[other]] * chance.choice((1, 2, 400))
-    elif kind == 2:
-        lines[at], lines[other] = lines[other], lines[at]
-    else:
-        words = lines[at].split(b" ")
-        words[chance.randrange(len(words))] = str(chance.choice(HOSTILE)).encode("utf-8", "replace")
-        lines[at] = b" ".join(words)
+    words = lines[at].split(b" ")
+    words[chance.randrange(len(words))] = str(chance.choice(HOSTILE)).encode("utf-8", "replace")
+    changed, many = [b" ".join(words)], chance.choice((1, 2, 400))
+    lines[at : at + 1] = chance.choice(([], [lines[other]] * many + lines[at : at + 1], changed, changed))
     return b"\n".join(lines)
 
 

@@ -31,13 +31,13 @@ def main(words: list[str]) -> int:
     """One experiment: a data set is split into steps, a method learns them one after another, every step is tested.
     Without options it runs the built-in data set `shapes` with TISS. Every option can also be in a YAML file, where a
     dot is a level. Options without a default follow from the recipe, the data set or the encoder: --print_config shows
-    them. The recipe is `demo` for shapes and `paper` elsewhere: SGD at 1e-2 without warm-up, which can break pretrained
-    weights (it did with DINOv2's). With such weights use --train.recipe tuned. With --method NAME, this help shows the
+    them. The recipe is `tuned` for weights that are trained already and `demo` from scratch. `paper`, SGD at 1e-2
+    without warm-up, can break pretrained weights (it did with DINOv2's). With --method NAME, this help shows the
     method's settings as well. The same command with --resume resumes a run that was stopped at any moment.
 
     Examples:
       tiss run --method mib --task 4-2
-      tiss run --data voc --data.root VOCdevkit --task 15-1 --model.pretrained default --train.recipe tuned
+      tiss run --data voc --data.root VOCdevkit --task 15-1 --model.pretrained default
       tiss run --data folder --data.root mine --task "car,person/bicycle" --method mib --method.distillation 20
       torchrun --nproc-per-node 8 -m tiss run --config voc-15-1.yaml
     """

@@ -14,12 +14,12 @@ import os
 import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -120,7 +120,7 @@ def _where(world: World) -> dict[str, Any]:
 
 
 def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int) -> dict[str, Any]:
-    """Milliseconds per update, the median of `updates` timed in groups, and the GPU's peak memory."""
+    """Milliseconds per update, the median over groups that are each timed as a whole, and the peak memory."""
     cuda = world.device.type == "cuda"
     gc.collect()
     if cuda:
@@ -129,7 +129,15 @@ def time_row(row: Row, way: str, train: TrainConfig, world: World, updates: int)
     update, batch = prepare_row(row, way, train, world)
     for _ in range(8):  # compilation, capture, clocks
         update(batch)
-    milliseconds = _median_time(partial(update, batch), updates, world.device)
+    wait, calls, times = torch.cuda.synchronize if cuda else lambda: None, max(1, updates // 5), []
+    for _ in range(5):
+        wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            update(batch)
+        wait()
+        times.append(1000 * (time.perf_counter() - start) / calls)
+    milliseconds = median(times)
     return {
         "milliseconds": milliseconds,
         "images_per_second": 1000 * row.batch / milliseconds,
@@ -165,11 +173,9 @@ def random_batch(row: Row, device: torch.device) -> Batch:
     """Images of noise; labels in blocks: new classes, background, some ignored pixels."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (row.batch, 3, row.size, row.size), dtype=torch.uint8, generator=generator)
-    coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 8, 8), generator=generator)
+    coarse = torch.randint(row.old - 1, row.old + row.new, (row.batch, 1, 8, 8), generator=generator)
     coarse = torch.where(coarse < row.old, 0, coarse)
-    scale = -(-row.size // 8)
-    label = coarse.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
-    label = label[:, : row.size, : row.size].contiguous()
+    label = F.interpolate(coarse.float(), (row.size, row.size)).long()[:, 0]
     label[:, :: max(2, row.size // 16)] = 255
     return Batch(image.to(device), label.to(device), [str(i) for i in range(row.batch)])
 
@@ -228,18 +234,3 @@ def fits(batches: tuple[int, int], peaks: tuple[float, float]) -> dict[str, Any]
         "gib_per_image": each,
         "largest_batch": largest,
     }
-
-
-def _median_time(function: Any, count: int, device: torch.device) -> float:
-    """Milliseconds per call: the median over groups of calls, each group timed as a whole."""
-    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-    calls = max(1, count // 5)
-    times = []
-    for _ in range(5):
-        wait()
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        wait()
-        times.append(1000 * (time.perf_counter() - start) / calls)
-    return median(times)

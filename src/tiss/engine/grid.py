@@ -61,6 +61,12 @@ class Cell:
     def base_folder(self, grid: Path) -> Path | None:
         return grid / "bases" / self.base if self.base else None
 
+    def command(self, out: Path, base: Path | None = None, extra: Iterable[str] = ()) -> str:
+        """The run as a `tiss run` command; it names the recipe, whose default depends on the base."""
+        train = replace(self.config.train, recipe=self.run.config.train.recipe)
+        first = str(base) if base else self.config.base
+        return command_of(replace(self.config, train=train, out=str(out), base=first), extra)
+
 
 def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     """All configurations of a grid file.
@@ -172,10 +178,9 @@ def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
         bases.setdefault(cell.base_folder(grid), cell)
     for base, cell in bases.items():
         if base is not None:
-            yield command_of(replace(cell.config, out=str(base)), extra=["--steps", "1"])
+            yield cell.command(base, extra=["--steps", "1"])
     for cell in cells:
-        base = cell.base_folder(grid)
-        yield command_of(replace(cell.config, out=str(cell.folder(grid)), base=str(base) if base else None))
+        yield cell.command(cell.folder(grid), cell.base_folder(grid))
 
 
 def command_of(config: RunConfig, extra: Iterable[str] = ()) -> str:

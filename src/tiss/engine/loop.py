@@ -106,19 +106,19 @@ class EagerUpdate:
     plan: Plan
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        parts = split_batch(batch, self.session.config.train.accumulate)
+        count = self.session.config.train.accumulate
+        size = len(batch.ids) // count
         totals: dict[str, Tensor] = {}
         distributed = isinstance(self.student, nn.parallel.DistributedDataParallel)
-        for part in parts:
-            early = (
-                distributed and part is not parts[-1]
-            )  # processes exchange gradients with the last part only
+        for index in range(count):
+            cut = slice(index * size, (index + 1) * size)
+            early = distributed and index < count - 1  # processes exchange gradients with the last part only
             with self.student.no_sync() if early else contextlib.nullcontext():  # type: ignore[operator]
-                terms = self.losses(part)
-                total = torch.stack(list(terms.values())).sum() / len(parts)
+                terms = self.losses(Batch(batch.image[cut], batch.label[cut], batch.ids[cut]))
+                total = torch.stack(list(terms.values())).sum() / count
                 total.backward()
             for name, value in terms.items():
-                totals[name] = totals.get(name, 0.0) + value.detach() / len(parts)
+                totals[name] = totals.get(name, 0.0) + value.detach() / count
         if self.plan.clip:
             nn.utils.clip_grad_norm_(self.student.parameters(), self.plan.clip)
         self.optimizer.step()
@@ -188,13 +188,6 @@ def capture(eager: EagerUpdate, batch: Batch) -> Update:
         return dict(zip(names, values.clone().unbind(), strict=True))
 
     return replay
-
-
-def split_batch(batch: Batch, parts: int) -> list[Batch]:
-    """`batch` in `parts` pieces of equal length."""
-    size = len(batch.ids) // parts
-    cuts = [slice(start, start + size) for start in range(0, len(batch.ids), size)]
-    return [Batch(batch.image[cut], batch.label[cut], batch.ids[cut]) for cut in cuts]
 
 
 # ------------------------------------------------------------------------------------ optimizer and schedule

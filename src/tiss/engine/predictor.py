@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tiss.data.images import read_image
 from tiss.errors import TissError
-from tiss.evaluation.evaluate import slide_logits, window_starts
-from tiss.models import Rule, SegmentationModel, choose_labels
+from tiss.evaluation.evaluate import slide_logits, window_slices
+from tiss.models import Rule, SegmentationModel, choose_labels, comparable
 from tiss.palette import class_colours
 
 MOST_LOGITS = 2**27  # numbers held at once: half a gigabyte in float32
@@ -152,28 +152,18 @@ def resize(images: Tensor, size: int) -> Tensor:
 
 
 def upsample_labels(logits: Tensor, size: tuple[int, int], rule: Rule) -> Tensor:
-    """Labels N × H × W of logits N × C × h × w resized to `size` (bilinear), in bands of rows.
+    """Labels N × H × W of logits N × C × h × w resized to `size` (bilinear), some channels at a time.
 
-    The logits of a photo at its full size may not fit into memory. Each band is exact, since bilinear
-    interpolation is separable.
+    The logits of a photo at its full size may not fit into memory.
     """
-    height, width = size
-    rows = max(1, MOST_LOGITS // max(1, logits.shape[0] * logits.shape[1] * width))
-    if rows >= height:
-        full = F.interpolate(logits, size, mode="bilinear", align_corners=False)
-        return choose_labels(full, rule)
-    place = ((torch.arange(height, device=logits.device) + 0.5) * logits.shape[2] / height - 0.5).clamp(min=0)
-    above = place.floor().long().clamp(max=logits.shape[2] - 1)
-    below = (above + 1).clamp(max=logits.shape[2] - 1)
-    weight = (place - above)[:, None]
-    bands = []
-    for start in range(0, height, rows):
-        chosen = slice(start, start + rows)
-        upper, lower = logits[:, :, above[chosen]], logits[:, :, below[chosen]]
-        band = upper + (lower - upper) * weight[chosen]
-        wide = F.interpolate(band, (band.shape[2], width), mode="bilinear", align_corners=False)
-        bands.append(choose_labels(wide, rule))
-    return torch.cat(bands, dim=1)
+    best = logits.new_full((len(logits), *size), float("-inf"))
+    labels = torch.zeros_like(best, dtype=torch.int64)
+    count, start = max(1, MOST_LOGITS // best.numel()), 0
+    for group in comparable(logits, rule).split(count, dim=1):
+        largest, channel = F.interpolate(group, size, mode="bilinear", align_corners=False).max(dim=1)
+        labels = torch.where(largest > best, channel + start, labels)
+        best, start = torch.maximum(best, largest), start + count
+    return labels
 
 
 def tile_labels(model: SegmentationModel, images: Tensor, window: int) -> Tensor:
@@ -183,19 +173,17 @@ def tile_labels(model: SegmentationModel, images: Tensor, window: int) -> Tensor
     """
     height, width = images.shape[-2:]
     labels = torch.zeros(len(images), height, width, dtype=torch.int64, device=images.device)
-    tall, wide = min(window, height), min(window, width)
-    for top, first_row, last_row in _cells(height, tall):
-        for left, first_column, last_column in _cells(width, wide):
-            output = model(images[..., top : top + tall, left : left + wide])
-            found = choose_labels(output.pixels().float(), model.rule)
-            labels[:, first_row:last_row, first_column:last_column] = found[
-                :, first_row - top : last_row - top, first_column - left : last_column - left
+    for rows, top in _windows(height, window):
+        for columns, left in _windows(width, window):
+            found = choose_labels(model(images[..., rows, columns]).pixels().float(), model.rule)
+            # the next windows write over all but what lies before the middle of their overlap with this one
+            labels[:, rows.start + top : rows.stop, columns.start + left : columns.stop] = found[
+                :, top:, left:
             ]
     return labels
 
 
-def _cells(length: int, window: int) -> list[tuple[int, int, int]]:
-    """The start of each window, and the part of the side that takes its labels."""
-    starts = window_starts(length, window)
-    ends = [(one + window + other) // 2 for one, other in pairwise(starts)]
-    return list(zip(starts, [0, *ends], [*ends, length], strict=True))
+def _windows(length: int, window: int) -> list[tuple[slice, int]]:
+    """The windows along one side, each with the half of its overlap that stays the one's before."""
+    windows = window_slices(length, window)
+    return [(windows[0], 0), *((two, (one.stop - two.start) // 2) for one, two in pairwise(windows))]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
-from tiss.errors import TissError
 from tiss.methods.base import METHODS, Method, settings_from
 from tiss.models import Encoder, outline
 
@@ -51,8 +50,17 @@ def default_encoder(config: RunConfig) -> str:
     )
 
 
-def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
-    """`config` with every `None` replaced by what the recipe, the data set or the encoder says."""
+def default_recipe(config: RunConfig, trained: bool) -> Literal["tuned", "demo"]:
+    """`tuned` for weights that are trained already, `demo` from scratch; `paper` has to be asked for."""
+    begun = (trained or config.base is not None) and config.data.name != "shapes"
+    return "tuned" if begun or config.model.pretrained is not None else "demo"
+
+
+def resolve(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunConfig:
+    """`config` with every `None` replaced by what the recipe, the data set or the encoder says.
+
+    `trained` says that a trained model is given.
+    """
     built_in = config.data.name == "shapes"
     crop = config.data.crop or dataset.default_crop
     scale = config.data.scale or ((1.0, 1.0) if built_in else (0.5, 2.0))
@@ -64,16 +72,13 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
         decoder=config.model.decoder or encoder.default_decoder,
         image_size=config.model.image_size or crop,
     )
-    name = config.train.recipe or ("demo" if built_in else "paper")
+    name = config.train.recipe or default_recipe(config, trained)
     method = settings_from(config.method)
     values = recipe_values(name, config.data.name, encoder, METHODS.get(method.name))
     train = replace(config.train, recipe=name)
     missing = {f.name for f in fields(train) if getattr(train, f.name) is None}
     train = replace(train, **{key: value for key, value in values.items() if key in missing})
     train = replace(train, step_epochs=train.epochs if train.step_epochs is None else train.step_epochs)
-    for key in ("epochs", "step_epochs", "batch", "accumulate"):
-        if (value := getattr(train, key)) is not None and value < 1:
-            raise TissError(f"{value}: must be a whole number of at least 1", setting=f"train.{key}")
     return replace(
         config,
         data=replace(config.data, crop=crop, scale=scale),
@@ -89,7 +94,7 @@ def resolve(config: RunConfig, dataset: Dataset) -> RunConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one step is trained with: the resolved settings, where a later step has its own, those."""
+    """What one step is trained with: resolved settings, those of later steps where they have their own."""
 
     crop: int
     scale: tuple[float, float]
@@ -107,10 +112,7 @@ class Plan:
     def of(cls, config: RunConfig, step: int) -> Plan:
         train = config.train
         given: dict[str, Any] = {f.name: getattr(train, f.name, None) for f in fields(cls)}
-        given |= {"crop": config.data.crop, "scale": config.data.scale, "warmup": train.warmup or 0}
+        given |= {"crop": config.data.crop, "scale": config.data.scale}
         if step > 0:
             given |= {"epochs": train.step_epochs, "lr": train.step_lr}
-        for name, value in given.items():
-            if value is None and name != "clip":
-                raise TissError("is not set: choose a recipe or give a value", setting=f"train.{name}")
         return cls(**given)

@@ -1,10 +1,6 @@
 """What a run writes and who may write it: the run folder and its step folders; when two runs are the same.
 
-config.yaml       every setting, resolved          step-K/            a model folder, and beside the model
-environment.json  versions, commit, machine          method.safetensors     what the method keeps
-metrics.jsonl     losses and rates                   confusion.safetensors  the test
-timing.json       seconds per step                 checkpoint/         the step in progress
-results.json      scores, from the step folders    lock                held by the process that writes
+docs/design.md lists the files.
 """
 
 from __future__ import annotations

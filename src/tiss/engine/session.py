@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,19 @@ from tiss.models import SegmentationModel, build_model
 from tiss.scenarios import Split, Step
 
 
+@dataclass
 class Session:
     """Model, method, configuration and device, from step to step."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        model: SegmentationModel,
-        method: Method,
-        world: World,
-        reporter: Reporter | None = None,
-    ) -> None:
-        """`config` must be resolved; `start` does that."""
-        self.config, self.model, self.method, self.world = config, model, method, world
-        self.reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
-        self._teacher: SegmentationModel | None = None
+    config: RunConfig  # resolved, as `start` does it
+    model: SegmentationModel
+    method: Method
+    world: World
+    reporter: Reporter = field(default_factory=TerminalReporter)
+    _teacher: SegmentationModel | None = None
+
+    def __post_init__(self) -> None:
+        self.reporter = self.reporter if self.world.is_main else Reporter()
 
     @classmethod
     def start(
@@ -61,11 +59,10 @@ class Session:
         world: World | None = None,
         reporter: Reporter | None = None,
     ) -> Session:
-        """A session whose first step is `step`.
+        """A session whose first step is `step`; `config` is resolved (see `resolve_for`).
 
         Without `model` a new one is built, for step 0. `state` is what the method kept after the step before.
         """
-        config = resolve_for(config, step.train.dataset)
         world = world or World(config.train)
         world.share_of(Plan.of(config, step.index).batch, config.train.accumulate)
         method = build_method(config.method, step.steps)
@@ -73,10 +70,9 @@ class Session:
             if step.index > 0:
                 before = step.index - 1
                 raise TissError(f"step {step.index} needs the model of step {before}: fit the steps in order")
-            check_pair(config.method, config.model)
             names = ["background", *step.new_classes]
             model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
-        session = cls(config, model, method, world, reporter)
+        session = cls(config, model, method, world, reporter or TerminalReporter())
         session.check(step)
         model.to(world.device)
         if state:
@@ -161,13 +157,15 @@ class Session:
 
     def loading(self) -> dict[str, Any]:
         """What training and test loaders have in common."""
-        world, kind = self.world, self.config.train.loader
-        return {"rank": world.rank, "world": world.size, "device": world.device, "kind": kind}
+        own = {"rank": self.world.rank, "world": self.world.size, "device": self.world.device}
+        return {**own, "kind": self.config.train.loader}
 
 
-def resolve_for(config: RunConfig, dataset: Dataset) -> RunConfig:
+def resolve_for(config: RunConfig, dataset: Dataset, trained: bool = False) -> RunConfig:
     """`config` resolved for a data set that was opened in Python, whatever its `data.name` says."""
-    return resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset)
+    config = resolve(replace(config, data=replace(config.data, name=dataset.name)), dataset, trained)
+    check_pair(config.method, config.model)  # before any weight is read
+    return config
 
 
 def freeze_copy(model: SegmentationModel) -> SegmentationModel:
@@ -246,10 +244,11 @@ class Learner:
     def fit(self, step: Step) -> float:
         """Trains one step; returns the seconds of training."""
         if self.session is None:
+            config = resolve_for(self.config, step.train.dataset, trained=self._model is not None)
             self.session = Session.start(
-                self.config, step, model=self._model, world=self.world, reporter=self.reporter
+                config, step, model=self._model, world=self.world, reporter=self.reporter
             )
-            self.config = self.session.config
+            self.config = config
         return self.session.learn(step)
 
     def confusion(self, split: Split, evaluation: EvalConfig | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """From a model and test images to one confusion matrix."""
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from tiss.data.base import IGNORE, Batch
 from tiss.losses import upsampled_argmax
 from tiss.methods.base import all_sum
-from tiss.models import choose_labels
+from tiss.models import choose_labels, comparable
 
 
 def confusion_matrix(prediction: Tensor, label: Tensor, classes: int) -> Tensor:
@@ -66,9 +67,7 @@ def predict_batch(model: Any, batch: Batch) -> Tensor:
     size = tuple(batch.label.shape[-2:])
     if height == width and size == (height, width):
         output = model(batch.image)
-        if model.rule == "softmax":
-            return upsampled_argmax(output.logits, output.resolution).long()
-        return model.predict_labels(output)
+        return upsampled_argmax(comparable(output.logits, model.rule), output.resolution).long()
     logits = slide_logits(model, batch.image, window=min(height, width))
     if size != (height, width):
         logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
@@ -83,17 +82,20 @@ def slide_logits(model: Any, images: Tensor, window: int) -> Tensor:
     height, width = images.shape[-2:]
     if height <= window and width <= window:
         return model(images).pixels().float()
-    tall, wide = min(window, height), min(window, width)
     total, count = torch.empty(0), torch.zeros(1, 1, height, width, device=images.device)
-    for top in window_starts(height, tall):
-        for left in window_starts(width, wide):
-            place = (..., slice(top, top + tall), slice(left, left + wide))
-            logits = model(images[place]).pixels().float()
-            if not len(total):
-                total = logits.new_zeros(*logits.shape[:2], height, width)
-            total[place] += logits
-            count[place] += 1
+    for rows, columns in product(window_slices(height, window), window_slices(width, window)):
+        logits = model(images[..., rows, columns]).pixels().float()
+        if not len(total):
+            total = logits.new_zeros(*logits.shape[:2], height, width)
+        total[..., rows, columns] += logits
+        count[..., rows, columns] += 1
     return total / count
+
+
+def window_slices(length: int, window: int) -> list[slice]:
+    """The windows along one side of an image, which may be shorter than a window."""
+    window = min(window, length)
+    return [slice(start, start + window) for start in window_starts(length, window)]
 
 
 def window_starts(length: int, window: int) -> list[int]:

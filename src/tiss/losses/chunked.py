@@ -36,7 +36,6 @@ class Task:
 
     logits: Tensor
     split: int
-    total: int
     to: Resolution
     labels: Tensor | None = None
     teacher: Tensor | None = None
@@ -61,7 +60,7 @@ def chunked(task: Task) -> Pair:
 
         return measure
 
-    pair: Pair = _ByRows.apply(task.logits, slice(0, task.total), task.to, CHUNK_ELEMENTS, prepare)
+    pair: Pair = _ByRows.apply(task.logits, task.to, CHUNK_ELEMENTS, prepare)
     return pair
 
 
@@ -73,36 +72,32 @@ def chunked_binary(logits: Tensor, labels: Tensor, to: Resolution) -> Tensor:
 
     Targets are compared, not looked up: no index can be out of range, and nothing is added in a changing order.
     """
-    channels = slice(1, logits.shape[1])
     classes = torch.arange(1, logits.shape[1], device=logits.device).view(1, 1, -1, 1)
 
     def measure(pixels: Tensor, part: slice) -> Part:
         targets = labels[:, part].transpose(0, 1).long().unsqueeze(2)
         counted = (targets != IGNORE).to(pixels.dtype)
-        wanted = (targets == classes).to(
-            pixels.dtype
-        )  # never where a pixel is ignored: no class has that number
+        wanted = (targets == classes).to(pixels.dtype)  # never where a pixel is ignored
         loss = (F.softplus(pixels).sum(2, keepdim=True) * counted).sum() - (pixels * wanted).sum()
         yield 0, loss, pixels.sigmoid_().mul_(counted).sub_(wanted)
 
     budget = BINARY_ELEMENTS.get(logits.device.type, BINARY_ELEMENTS["cpu"])
-    loss: Tensor = _ByRows.apply(logits, channels, to, budget, lambda rows, kind: measure)[0]
+    loss: Tensor = _ByRows.apply(logits[:, 1:], to, budget, lambda rows, kind: measure)[0]
     return loss
 
 
 class _ByRows(torch.autograd.Function):
-    """Two losses of some channels' upsampled logits, each a mean over pixels, `budget` logits at a time."""
+    """Two losses of upsampled logits, each a mean over pixels, `budget` logits at a time."""
 
     @staticmethod
     def forward(
         ctx: Any,
         logits: Tensor,
-        channels: slice,
         to: Resolution,
         budget: int,
         prepare: Callable[[Rows, torch.dtype], Measure],
     ) -> Pair:
-        small = full_precision(logits.detach())[:, channels]
+        small = full_precision(logits.detach())
         rows = Rows(small, to, budget)
         wide, measure = rows.widen(small), prepare(rows, small.dtype)
         scale = 1 / (len(small) * to.size[0] * to.size[1])
@@ -115,11 +110,7 @@ class _ByRows(torch.autograd.Function):
                     total = torch.zeros_like(wide) if (known := sums[which]) is None else known
                     rows.add(total, part, gradient, scale)
                     sums[which] = total
-        # channels that take no part get zero
-        around = (0, 0, 0, 0, channels.start, logits.shape[1] - channels.stop)
-        ctx.save_for_backward(
-            *(None if total is None else F.pad(rows.narrow(total), around) for total in sums)
-        )
+        ctx.save_for_backward(*(None if total is None else rows.narrow(total) for total in sums))
         ctx.kind = logits.dtype
         return losses[0], losses[1]
 
@@ -128,7 +119,7 @@ class _ByRows(torch.autograd.Function):
     def backward(ctx: Any, hard: Tensor, soft: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip((hard, soft), ctx.saved_tensors, strict=True)
         parts = [scale * gradient for scale, gradient in pairs if gradient is not None]
-        return sum(parts[1:], parts[0]).to(ctx.kind), None, None, None, None
+        return sum(parts[1:], parts[0]).to(ctx.kind), None, None, None
 
 
 class _Student:

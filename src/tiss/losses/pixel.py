@@ -1,19 +1,18 @@
 """The pixel losses, all from one primitive: cross-entropy over grouped classes, with hard or soft targets.
 
-A student's channels fall into two ranges, old [0, split) and new [split, total); channels from `total` on
-are unused. Each kind of target knows only one of the ranges, and the other one is background to it. With lse
-the log-sum-exp,
+A student's C channels fall into two ranges, old [0, split) and new [split, C). Each kind of target knows only one
+of the ranges, and the other one is background to it. With lse the log-sum-exp,
 
-    hard target (a label)      log q(0) = lse(z[:split])            − lse(z[:total])
-    soft target (a teacher)    log q(0) = lse(z[{0} ∪ split:total]) − lse(z[:total])
-    every other channel        log q(c) = z_c − lse(z[:total])
+    hard target (a label)      log q(0) = lse(z[:split])       − lse(z)
+    soft target (a teacher)    log q(0) = lse(z[{0} ∪ split:]) − lse(z)
+    every other channel        log q(c) = z_c − lse(z)
     loss                       −Σ_c t_c log q(c)
 
-| loss | target | split | total |
+| loss | target | split | C |
 |---|---|---|---|
-| cross-entropy | hard | 1 | C |
-| unbiased cross-entropy | hard | old | C |
-| unbiased distillation | soft | old | C |
+| cross-entropy | hard | 1 | all |
+| unbiased cross-entropy | hard | old | all |
+| unbiased distillation | soft | old | all |
 | distillation | soft | old | old |
 
 Logits come at any resolution and are brought to pixels inside, as `Resolution` says. The mean is over all
@@ -71,8 +70,7 @@ def unbiased_cross_entropy(
     0.2877
     """
     to = to or Resolution.of(*labels.shape[-2:])
-    task = Task(logits, old_classes, logits.shape[1], to, labels=labels, image_weights=image_weights)
-    return grouped_cross_entropy(task)[0]
+    return grouped_cross_entropy(Task(logits, old_classes, to, labels=labels, image_weights=image_weights))[0]
 
 
 def unbiased_distillation(
@@ -87,7 +85,9 @@ def unbiased_distillation(
     >>> round(float(unbiased_distillation(student, teacher, divide=False)), 4)  # −½ log ⅔ − ½ log ⅓
     0.752
     """
-    return _distil(logits, teacher_logits, logits.shape[1], divide, to)
+    old, to = teacher_logits.shape[1], to or Resolution.of(*logits.shape[-2:])
+    _, soft = grouped_cross_entropy(Task(logits, old, to, teacher=teacher_logits))
+    return soft / old if divide else soft
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
@@ -97,7 +97,7 @@ def distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | Non
     >>> round(float(distillation(student, teacher)), 4)  # log 2 / 2
     0.3466
     """
-    return _distil(logits, teacher_logits, teacher_logits.shape[1], True, to)
+    return unbiased_distillation(logits[:, : teacher_logits.shape[1]], teacher_logits, to=to)
 
 
 def unbiased_losses(
@@ -119,8 +119,7 @@ def unbiased_losses(
     """
     old = teacher_logits.shape[1]
     to = to or Resolution.of(*labels.shape[-2:])
-    task = Task(logits, old, logits.shape[1], to, labels, teacher_logits)
-    hard, soft = grouped_cross_entropy(task)
+    hard, soft = grouped_cross_entropy(Task(logits, old, to, labels, teacher_logits))
     return hard, soft / old if divide else soft
 
 
@@ -143,13 +142,6 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor, *, to: Resolution | Non
         wanted = (labels.unsqueeze(1) == channels).to(pixels.dtype)
         error = F.binary_cross_entropy_with_logits(pixels, wanted, reduction="none").sum(dim=1)
         return (error * (labels != IGNORE)).mean()
-
-
-def _distil(logits: Tensor, teacher: Tensor, total: int, divide: bool, to: Resolution | None) -> Tensor:
-    old = teacher.shape[1]
-    to = to or Resolution.of(*logits.shape[-2:])
-    _, soft = grouped_cross_entropy(Task(logits, old, total, to, teacher=teacher))
-    return soft / old if divide else soft
 
 
 def grouped_cross_entropy(task: Task) -> Pair:
@@ -181,8 +173,8 @@ def choose(task: Task) -> Backend:
 
 def plain(task: Task) -> Pair:
     """The definition, with autograd's gradients, holding the logits at full resolution; any precision."""
-    pixels, split, total = task.to.upsample(full_precision(task.logits)), task.split, task.total
-    everything = torch.logsumexp(pixels[:, :total], 1)
+    pixels, split = task.to.upsample(full_precision(task.logits)), task.split
+    everything = torch.logsumexp(pixels, 1)
     hard = soft = pixels.new_zeros(())
     if task.labels is not None:
         labels, weights = task.labels.long(), task.image_weights
@@ -195,8 +187,8 @@ def plain(task: Task) -> Pair:
     if task.teacher is not None:
         target = task.to.upsample(full_precision(task.teacher.detach())).softmax(1)
         background = pixels[:, 0]
-        if total > split:
-            background = torch.logaddexp(background, torch.logsumexp(pixels[:, split:total], 1))
+        if pixels.shape[1] > split:
+            background = torch.logaddexp(background, torch.logsumexp(pixels[:, split:], 1))
         others = pixels[:, 1:split] - everything.unsqueeze(1)
         soft = -(target[:, 0] * (background - everything) + (target[:, 1:] * others).sum(1)).mean()
     return hard, soft

@@ -9,7 +9,7 @@ Cells are counted 0..h along an axis of h tokens: cell c lies between tokens c �
 all weight is on the token that exists. So token i is the upper corner of cell i and the lower one of cell i
 + 1, and its gradient is gathered from these, in a fixed order, without atomics.
 
-Old channels are [0, split), new ones [split, total), as in `tiss.losses.pixel`. Logits lie in memory with
+Old channels are [0, split), the others new, as in `tiss.losses.pixel`. Logits lie in memory with
 the channels last, N × h × w × C, so that the classes of a block come from one line.
 """
 
@@ -38,7 +38,7 @@ IGNORE = tl.constexpr(255)
 
 # Sizes stay arguments: a head that grows or another image size must not compile the kernels again.
 IMAGE = ["height", "width", "padded_height", "padded_width", "size_height", "size_width"]
-VARYING = ["channels", "split", "total", *IMAGE]
+VARYING = ["channels", "split", *IMAGE]
 
 
 class Tiling:
@@ -73,9 +73,8 @@ class _Fused(torch.autograd.Function):
         labels = student if task.labels is None else task.labels.contiguous()
         weights = student if task.image_weights is None else task.image_weights.detach().float().contiguous()
         ctx.tiling = tiling = Tiling(student, task.to)
-        ctx.channels, ctx.total = student.shape[3], task.total
         scale = 1 / (len(student) * task.to.size[0] * task.to.size[1])
-        ctx.sizes = (scale, ctx.channels, task.split, task.total, *tiling.sizes)
+        ctx.sizes = (scale, student.shape[3], task.split, *tiling.sizes)
         ctx.constants = tiling.constants | {
             "HARD": task.labels is not None,
             "SOFT": task.teacher is not None,
@@ -95,14 +94,13 @@ class _Fused(torch.autograd.Function):
         """The gradient N × C × h × w, in memory with the channels last."""
         student, statistics = ctx.saved_tensors[0], ctx.saved_tensors[4]
         tiling, upstream = ctx.tiling, torch.stack([hard, soft])
-        partial = statistics.new_empty(tiling.programs, 4, ctx.total)
+        partial = statistics.new_empty(tiling.programs, 4, student.shape[3])
         backward_kernel[(tiling.programs,)](
             *ctx.saved_tensors, upstream, partial, *ctx.sizes, **ctx.constants
         )
-        # Unused channels are never written.
-        gradient = torch.empty_like(student) if ctx.channels == ctx.total else torch.zeros_like(student)
+        gradient = torch.empty_like(student)
         gather_kernel[(tiling.tokens,)](
-            partial, gradient, ctx.channels, ctx.total, *tiling.sizes[:2], CLASSES=64, **tiling.parts
+            partial, gradient, student.shape[3], *tiling.sizes[:2], CLASSES=64, **tiling.parts
         )
         return gradient.permute(0, 3, 1, 2), None
 
@@ -219,7 +217,7 @@ def _log_sum(corners, start, stop, down, across, CLASSES: tl.constexpr):
 @triton.jit(do_not_specialize=VARYING)
 def forward_kernel(
     student, teacher, labels, image_weights, statistics, losses, scale,
-    channels, split, total, height, width, padded_height, padded_width, size_height, size_width,
+    channels, split, height, width, padded_height, padded_width, size_height, size_width,
     HARD: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr,
     PARTS_Y: tl.constexpr, PARTS_X: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CLASSES: tl.constexpr,
@@ -259,7 +257,7 @@ def forward_kernel(
         tl.store(statistics + 2 * ROWS * COLUMNS, guide_all)
     else:
         old = _log_sum(corners, 0, split, down, across, CLASSES)
-    new = _log_sum(corners, split, total, down, across, CLASSES)
+    new = _log_sum(corners, split, channels, down, across, CLASSES)
     tl.store(statistics, old)
     tl.store(statistics + ROWS * COLUMNS, new)
     everything = _log_add(old, new)
@@ -283,7 +281,7 @@ def forward_kernel(
 
 
 @triton.jit
-def _store_corners(partial, total, classes, stop, gradient, down, across):
+def _store_corners(partial, channels, classes, stop, gradient, down, across):
     """Adds up CLASSES × COLUMNS × ROWS into the four tokens of the cell."""
     keep = classes < stop
     both = tl.sum(gradient, 1)
@@ -292,20 +290,20 @@ def _store_corners(partial, total, classes, stop, gradient, down, across):
     bottom_left = tl.sum(left * down[None, :], 1)
     bottom_right = tl.sum(right * down[None, :], 1)
     tl.store(partial + classes, tl.sum(left, 1) - bottom_left, mask=keep)
-    tl.store(partial + total + classes, tl.sum(right, 1) - bottom_right, mask=keep)
-    tl.store(partial + 2 * total + classes, bottom_left, mask=keep)
-    tl.store(partial + 3 * total + classes, bottom_right, mask=keep)
+    tl.store(partial + channels + classes, tl.sum(right, 1) - bottom_right, mask=keep)
+    tl.store(partial + 2 * channels + classes, bottom_left, mask=keep)
+    tl.store(partial + 3 * channels + classes, bottom_right, mask=keep)
 
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_kernel(
     student, teacher, labels, image_weights, statistics, upstream, partial, scale,
-    channels, split, total, height, width, padded_height, padded_width, size_height, size_width,
+    channels, split, height, width, padded_height, padded_width, size_height, size_width,
     HARD: tl.constexpr, SOFT: tl.constexpr, WEIGHTED: tl.constexpr,
     PARTS_Y: tl.constexpr, PARTS_X: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """What a tile's pixels give to the gradient of its cell's four tokens, 4 × total for each program."""
+    """What a tile's pixels give to the gradient of its cell's four tokens, 4 × channels for each program."""
     program = tl.program_id(0)
     image, y, x, exists, down, across, tokens = _tile(
         program, height, width, padded_height, padded_width, size_height, size_width,
@@ -314,7 +312,7 @@ def backward_kernel(
     corners = _corners(student, channels, tokens)
     place = tl.arange(0, COLUMNS)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
     statistics += program.to(tl.int64) * (3 * ROWS * COLUMNS) + place
-    partial += program.to(tl.int64) * 4 * total
+    partial += program.to(tl.int64) * 4 * channels
     old = tl.load(statistics)
     new = tl.load(statistics + ROWS * COLUMNS)
     everything = _log_add(old, new)
@@ -352,19 +350,19 @@ def backward_kernel(
             guide = _block(guides, classes, split, down, across)
             gradient -= soft[None, :, :] * tl.exp2(guide - guide_all[None, :, :])
             gradient += tl.where(classes == 0, 1.0, 0.0)[:, None, None] * on_first[None, :, :]
-        _store_corners(partial, total, classes, split, gradient, down, across)
-    for first in range(split, total, CLASSES):
+        _store_corners(partial, channels, classes, split, gradient, down, across)
+    for first in range(split, channels, CLASSES):
         classes = first + tl.arange(0, CLASSES)
-        logits = _block(corners, classes, total, down, across)
+        logits = _block(corners, classes, channels, down, across)
         gradient = on_new[None, :, :] * tl.exp2(logits - new[None, :, :])
         if HARD:
             gradient -= tl.where(label[None, :, :] == classes[:, None, None], hard[None, :, :], 0.0)
-        _store_corners(partial, total, classes, total, gradient, down, across)
+        _store_corners(partial, channels, classes, channels, gradient, down, across)
 
 
-@triton.jit(do_not_specialize=["channels", "total", "height", "width"])
+@triton.jit(do_not_specialize=["channels", "height", "width"])
 def gather_kernel(
-    partial, gradient, channels, total, height, width,
+    partial, gradient, channels, height, width,
     PARTS_Y: tl.constexpr, PARTS_X: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of one token: what the four cells around it give to it, in a fixed order."""
@@ -372,9 +370,9 @@ def gather_kernel(
     token_x, rest = program % width, program // width
     token_y, image = rest % height, rest // height
     tiles_y, tiles_x = (height + 1) * PARTS_Y, (width + 1) * PARTS_X
-    for first in range(0, total, CLASSES):
+    for first in range(0, channels, CLASSES):
         classes = first + tl.arange(0, CLASSES)
-        keep = classes < total
+        keep = classes < channels
         value = tl.zeros((CLASSES,), tl.float32)
         for side_y in tl.static_range(2):
             for part_y in tl.static_range(PARTS_Y):
@@ -384,7 +382,7 @@ def gather_kernel(
                         tile_x = (token_x + 1 - side_x) * PARTS_X + part_x
                         tile = (image * tiles_y + tile_y) * tiles_x + tile_x
                         corner = tile * 4 + side_y * 2 + side_x
-                        value += tl.load(partial + corner * total + classes, mask=keep, other=0.0)
+                        value += tl.load(partial + corner * channels + classes, mask=keep, other=0.0)
         tl.store(gradient + program * channels + classes, value.to(gradient.dtype.element_ty), mask=keep)
 
 

@@ -12,6 +12,7 @@ from tiss.models.model import (
     SegmentationModel,
     build_model,
     choose_labels,
+    comparable,
     list_encoders,
     resolve,
     tokens,

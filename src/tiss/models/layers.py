@@ -20,6 +20,11 @@ class DropPath(nn.Module):
         return branch * kept / keep
 
 
+def drop_rates(last: float, depth: int) -> list[float]:
+    """The rate of each block, from 0 up to `last`."""
+    return [last * i / max(depth - 1, 1) for i in range(depth)]
+
+
 class LayerScale(nn.Module):
     """One learned factor per channel of a residual branch."""
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
-from tiss.models.layers import DropPath, as_map, initialise_transformer
+from tiss.models.layers import DropPath, as_map, drop_rates, initialise_transformer
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MixTransformer(Encoder):
         ends = [sum(settings.depths[: stage + 1]) - 1 for stage in range(4)]
         self.pod_needs = tuple(ends)
         self.contrast_blocks = (ends[2] + 1, ends[3])  # stages differ in shape: those of the last one
-        rates = iter(options.drop_path * i / max(self.depth - 1, 1) for i in range(self.depth))
+        rates = iter(drop_rates(options.drop_path, self.depth))
         self.stages: Any = nn.ModuleList()
         before = 3
         shapes = zip(settings.widths, settings.depths, settings.heads, settings.reductions, strict=True)

@@ -202,12 +202,13 @@ class SegmentationModel(nn.Module):
 
 def choose_labels(pixels: Tensor, rule: Rule) -> Tensor:
     """Channels N × H × W: the largest logit, or ("sigmoid") the largest foreground sigmoid if over .5, else 0."""
-    if rule == "softmax":
-        return pixels.argmax(dim=1)
-    if pixels.shape[1] == 1:
-        return torch.zeros_like(pixels[:, 0], dtype=torch.int64)
-    best, channel = pixels[:, 1:].max(dim=1)
-    return torch.where(best > 0, channel + 1, 0)  # sigmoid(z) > .5 is z > 0
+    return comparable(pixels, rule).argmax(dim=1)
+
+
+def comparable(logits: Tensor, rule: Rule) -> Tensor:
+    """Logits whose largest is the label, at any resolution."""
+    # sigmoid(z) > .5 is z > 0, and the first of equals wins
+    return logits if rule == "softmax" else torch.cat([torch.zeros_like(logits[:, :1]), logits[:, 1:]], dim=1)
 
 
 def check_classes(classes: Sequence[str]) -> None:

@@ -31,12 +31,11 @@ def load_pretrained(encoder: Encoder, source: str, *, allow_pickle: bool = False
     alone = path.is_file()
     if not path.exists():
         name = encoder.hub if source in ("default", "true", "True") else source
-        if name is None:
-            message = f"{source}: {encoder.name} has no published weights that are known here"
-            raise TissError(message, setting="model.pretrained")
-        if not looks_like_hub_name(name):
-            message = f"{source}: no such file or folder, and not a hub name (owner/name)"
-            raise TissError(message, setting="model.pretrained")
+        if name is None or not looks_like_hub_name(name):
+            problem = f"{encoder.name} has no published weights that are known here"
+            if name is not None:
+                problem = "no such file or folder, and not a hub name (owner/name)"
+            raise TissError(f"{source}: {problem}", setting="model.pretrained")
         path = fetch(name, [*(WEIGHTS if allow_pickle else WEIGHTS[:1]), *CONFIGS])
     if not alone:
         path = choose_file(path, allow_pickle)
@@ -81,27 +80,26 @@ def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
 
 def fit_names(encoder: Encoder, tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors under the encoder's own names, exactly those it has; else an error with the difference."""
-    expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
-    best: dict[str, Tensor] = {}
-    for prefix in PREFIXES:
-        stripped = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
-        converted = encoder.convert_pretrained(stripped) if stripped else {}
-        if len(expected.keys() & converted.keys()) > len(expected.keys() & best.keys()):
-            best = converted
+    expected = encoder.state_dict()
+    stripped = [
+        {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+        for prefix in PREFIXES
+    ]
+    converted = [encoder.convert_pretrained(one) for one in stripped if one]
+    best = max(converted, key=lambda one: len(expected.keys() & one.keys()), default={})
     best = {name: t for name, t in best.items() if name in expected or not name.startswith(CLASSIFIERS)}
     for name in expected:  # batch norm counts its batches; not every library writes that down
         if name.endswith("num_batches_tracked") and name not in best:
             best[name] = torch.zeros((), dtype=torch.int64)
-    found = {name: "×".join(map(str, tensor.shape)) or "a single value" for name, tensor in best.items()}
-    wanted = {name: "×".join(map(str, shape)) or "a single value" for name, shape in expected.items()}
+    found, wanted = (
+        {name: "×".join(map(str, tensor.shape)) or "a single value" for name, tensor in table.items()}
+        for table in (best, expected)
+    )
+    common = [name for name in wanted if name in found]
     differences = {
         "missing": [name for name in wanted if name not in found],
         "unexpected": [name for name in found if name not in wanted],
-        "different": [
-            f"{name} is {found[name]} instead of {shape}"
-            for name, shape in wanted.items()
-            if found.get(name, shape) != shape
-        ],
+        "different": [f"{n} is {found[n]} instead of {wanted[n]}" for n in common if found[n] != wanted[n]],
     }
     problems = [
         f"{kind} {len(names)}: " + ", ".join(name[:200] for name in names[:6]) + ", …" * (len(names) > 6)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
-from tiss.models.layers import DropPath
+from tiss.models.layers import DropPath, drop_rates
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ResNet(Encoder):
         width = settings.width
         self.conv1 = nn.Conv2d(3, width, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        rates = iter(options.drop_path * i / max(self.depth - 1, 1) for i in range(self.depth))
+        rates = iter(drop_rates(options.drop_path, self.depth))
         channels, total, dilation = width, 4, 1
         levels = []
         for stage, count in enumerate(settings.layers):

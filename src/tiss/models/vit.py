@@ -27,7 +27,7 @@ from tiss.models.encoder import (
     Need,
     Tuned,
 )
-from tiss.models.layers import Block, as_map, initialise_transformer
+from tiss.models.layers import Block, as_map, drop_rates, initialise_transformer
 
 # SGD at 1e-2 destroys a pretrained ViT in its first updates, and even with the encoder at 3e-4 the loss rises
 # before it falls (docs/LOG.md); AdamW with a warm-up and clipped gradients preserves it.
@@ -99,10 +99,9 @@ class VisionTransformer(Encoder):
         self.prefix = 1 + settings.registers  # tokens before the patches
         positions = side * side + settings.class_position
         self.pos_embed = nn.Parameter(torch.empty(1, positions, settings.width))
-        rates = [options.drop_path * i / max(settings.depth - 1, 1) for i in range(settings.depth)]
         self.blocks = nn.ModuleList(
             Block(settings.width, settings.heads, layer_scale=settings.layer_scale, drop_path=rate)
-            for rate in rates
+            for rate in drop_rates(options.drop_path, self.depth)
         )
         self.norm = nn.LayerNorm(settings.width, eps=1e-6)
         self.apply(initialise_transformer)

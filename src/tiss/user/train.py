@@ -13,7 +13,7 @@ from tiss.engine.predictor import Predictor, seen_size
 from tiss.engine.progress import Reporter, duration
 from tiss.engine.recipes import recipe_values
 from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_config
-from tiss.engine.session import Session, freeze_copy
+from tiss.engine.session import Session, freeze_copy, resolve_for
 from tiss.errors import TissError
 from tiss.files import Lock, existing, reserve
 from tiss.methods.base import METHODS, settings_from
@@ -53,7 +53,7 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     config = make_config(options, step, model, recipe, method, options.size or choose_size(dataset))
     if options.freeze:
         config = replace(config, train=replace(config.train, encoder_lr=0.0))
-    session = Session.start(config, step, reporter=reporter)
+    session = Session.start(resolve_for(config, dataset), step, reporter=reporter)
     return learn(session, step, dataset, out, None, options)
 
 
@@ -83,6 +83,7 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     config = replace(config, base=str(source.folder))
     usable = method in ("recall", str(start.record.get("method")))
     state = folder.method_state() if usable else None
+    config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
     return learn(session, step, dataset, out, source, options)
 
