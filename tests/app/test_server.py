@@ -21,6 +21,7 @@ from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
 from tiss.app.steps import image_html, open_steps, run_html, steps_html
 from tiss.errors import TissError
+from tiss.user.compare import ClassChange
 
 
 def free_port() -> int:
@@ -68,7 +69,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
     )
     assert "<script" not in html
     record = {"history": [{"step": 0, "classes": [evil], "method": evil}]}
-    reports = [{evil: {"after": 1.0, "area_before": 2.0, "area_after": 1.0}}, {evil: {}}]
+    reports = [{evil: ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)}, {evil: ClassChange(evil)}]
     assert "<script" not in steps_html(["background", evil], record, reports)
 
 
@@ -151,6 +152,7 @@ def test_a_model_has_every_class_step_by_step(story: Path) -> None:
 
 
 def test_a_class_that_shrinks_is_red() -> None:
-    reports = [{"disc": {"after": 60.0}}, {"disc": {"area_before": 9.0, "area_after": 2.0}}]
+    changes = ClassChange("disc", after=60.0), ClassChange("disc", area_before=9.0, area_after=2.0)
+    reports = [{"disc": one} for one in changes]
     html = steps_html(["background", "disc"], {"history": [{"step": 0}, {"step": 1}]}, reports)
     assert re.search(r'class="worse">9\.0 → 2\.0<', html)

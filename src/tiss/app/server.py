@@ -16,7 +16,7 @@ from tiss.app.steps import Steps, image_html, run_html
 from tiss.data.images import image_size, read_image
 from tiss.engine.predictor import resize
 from tiss.errors import TissError
-from tiss.report.render import stylesheet
+from tiss.report.render import render
 
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
@@ -25,29 +25,6 @@ WAITING = 200  # images in the queue; one more is refused
 SESSIONS = 64  # visitors whose last answer is kept, with images: gradio's own 10,000 would fill the memory
 PASSWORD = "TISS_APP_PASSWORD"
 EMPTY = "<p>Drop an image on the left.</p>"
-STYLE = """
-#before:not(:has(figure)){display:none}
-.tiss-view{margin:0;position:relative}.tiss-view .shown img{width:100%}
-.tiss-view .index{display:none}.tiss-view .name{min-height:1.6em;font-weight:600}
-"""
-# reads the class under the pointer from a hidden image of class numbers, and writes its name
-SCRIPT = """<script>
-function tissName(box, event) {
-  const shown = box.querySelector('.shown img');
-  if (!box.pixels) {
-    const index = box.querySelector('.index img'), canvas = document.createElement('canvas');
-    canvas.width = index.naturalWidth; canvas.height = index.naturalHeight;
-    box.pixels = canvas.getContext('2d', {willReadFrequently: true});
-    box.pixels.drawImage(index, 0, 0);
-    box.names = JSON.parse(box.dataset.names);
-  }
-  const place = shown.getBoundingClientRect(), canvas = box.pixels.canvas;
-  const x = Math.floor((event.clientX - place.left) / place.width * canvas.width);
-  const y = Math.floor((event.clientY - place.top) / place.height * canvas.height);
-  const inside = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
-  box.querySelector('.name').textContent = inside ? box.names[box.pixels.getImageData(x, y, 1, 1).data[0]] : '';
-}
-</script>"""
 
 
 @dataclass(frozen=True)
@@ -96,11 +73,10 @@ def serve(
     gradio = import_gradio()
     page = build(gradio, steps, folder)
     page.queue(max_size=WAITING, default_concurrency_limit=1)
-    guard = None if is_loopback(place.address) and not place.password else (place.user, place.password)
     page.launch(
         server_name=place.address,
         server_port=place.port,
-        auth=guard,
+        auth=(place.user, place.password) if place.password else None,
         share=False,
         quiet=True,
         prevent_thread_lock=True,
@@ -111,8 +87,7 @@ def serve(
         enable_monitoring=False,
         mcp_server=False,
         footer_links=[],
-        css=STYLE + stylesheet(),
-        head=SCRIPT,
+        head=render("app_head.html"),
     )
     ready(f"http://{place.address}:{place.port}")
 

@@ -277,10 +277,16 @@ def _environment() -> Environment:
     environment.globals |= {"style": Markup(stylesheet()), "version": __version__, "embed": embed}
     environment.filters |= {
         "percent": percent,
+        "signed": signed,
         "yaml": lambda settings: yaml.safe_dump({**settings}, sort_keys=False, allow_unicode=True),
     }
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
+
+
+def signed(value: float | None) -> str:
+    """A change, with its sign."""
+    return "–" if value is None else f"{value:+.1f}"
 
 
 @cache

@@ -17,7 +17,7 @@ from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.evaluation.scores import class_iou, mean, percent
 from tiss.files import atomic_folder, write_bytes, write_json, write_text
-from tiss.report.render import embed, format_table, write_page
+from tiss.report.render import embed, format_table, signed, write_page
 from tiss.scenarios import Split
 from tiss.user.folder_step import LabelledFolder
 from tiss.user.predict import find_images, side_by_side, to_png
@@ -53,7 +53,7 @@ class ClassChange:
     """What happened to one class, in percent: IoU against labels, agreement with the old model, area predicted."""
 
     name: str
-    kind: str  # "old", "new" (only the new model has it) or "gone" (only the old one)
+    kind: str = "old"  # or "new" (only the new model has it) or "gone" (only the old one)
     before: float | None = None
     after: float | None = None
     agreement: float | None = None
@@ -280,10 +280,6 @@ def _remark(one: ClassChange) -> str:
     if one.after is None:
         return "in none of these images"
     return "hardly segmented: more images of it, more epochs" if one.after < WEAK else ""
-
-
-def signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.1f}"
 
 
 def channel_table(classes: Sequence[str], space: Sequence[str]) -> np.ndarray:
