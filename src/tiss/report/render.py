@@ -33,20 +33,9 @@ from tiss.report.tables import RANKED, Table, report_tables
 NUMBER = re.compile(r"[+-]?[\d., %–]*")
 SHORT = 6  # characters of a label that a narrow terminal has room for
 CSV_HEADS = (
-    *(
-        "table",
-        "data",
-        "task",
-        "setup",
-        "protocol",
-        "holdout",
-        "source",
-        "method",
-        "architecture",
-        "backbone",
-    ),
-    *("step", "average", "column", "added", "value", "deviation", "seeds"),
-)
+    "table data task setup protocol holdout source method architecture backbone "
+    "step average column added value deviation seeds"
+).split()
 SYMBOLS = (
     r"\ \textbackslash{} ~ \textasciitilde{} ^ \textasciicircum{} < $<$ > $>$ | $|$ – -- … \dots{} · $\cdot$ ± $\pm$ "
     r"× $\times$ ≤ $\leq$ ≥ $\geq$ λ $\lambda$ τ $\tau$ → $\to$ − $-$ & \& % \% $ \$ # \# _ \_ { \{ } \}"
@@ -207,25 +196,20 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str
     cat        12
     dog         7
     """
-    lines = [tuple(row) for row in rows]
-    columns = list(zip(header, *lines, strict=True))
-    right = [len(lines) > 0 and all(map(NUMBER.fullmatch, column[1:])) for column in columns]
-    if form == "latex":
-        head, *body = (" & ".join(map(escape_latex, row)) + r" \\" for row in (header, *lines))
-        kinds = "".join("r" if one else "l" for one in right)
-        return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", head, r"\hline", *body, r"\end{tabular}"])
-    widths = [max(3 if form == "markdown" else 0, *map(len, column)) for column in columns]
-    cells = [
-        [
-            cell.rjust(width) if one else cell.ljust(width)
-            for cell, width, one in zip(row, widths, right, strict=True)
-        ]
-        for row in (header, *lines)
-    ]
+    padded, rule = [], []
+    for column in zip(header, *rows, strict=True):
+        right = len(column) > 1 and all(map(NUMBER.fullmatch, column[1:]))
+        width = max(3 if form == "markdown" else 0, *map(len, column))
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in column])
+        rule.append("-" * (width - 1) + (":" if right else "-"))
+    head, *body = zip(*padded, strict=True)
+    if form == "markdown":
+        return "\n".join(map(_pipes, (head, rule, *body)))
     if form == "text":
-        return "\n".join("  ".join(row).rstrip() for row in cells)
-    rule = ["-" * (width - 1) + (":" if one else "-") for width, one in zip(widths, right, strict=True)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
+        return "\n".join("  ".join(row).rstrip() for row in (head, *body))
+    head, *body = (" & ".join(escape_latex(cell.strip()) for cell in row) + r" \\" for row in (head, *body))
+    kinds = "".join("r" if one.endswith(":") else "l" for one in rule)
+    return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", head, r"\hline", *body, r"\end{tabular}"])
 
 
 def to_csv(tables: Iterable[Table]) -> str:
