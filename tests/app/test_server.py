@@ -69,7 +69,10 @@ def test_names_cannot_break_out_of_the_page() -> None:
     )
     assert "<script" not in html
     record = {"history": [{"step": 0, "classes": [evil], "method": evil}]}
-    reports = [{evil: ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)}, {evil: ClassChange(evil)}]
+    reports = [
+        {evil: ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)},
+        {evil: ClassChange(evil)},
+    ]
     assert "<script" not in steps_html(["background", evil], record, reports)
 
 

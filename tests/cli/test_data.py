@@ -82,7 +82,11 @@ def test_mistakes_are_one_line(root: Path) -> None:
 
 
 def test_help_teaches(capsys: Capture) -> None:
-    for words, expected in ([], "data convert"), (["--help"], "data convert"), (["verify", "--help"], "--quick"):
+    for words, expected in (
+        ([], "data convert"),
+        (["--help"], "data convert"),
+        (["verify", "--help"], "--quick"),
+    ):
         assert main(words) == 0
         assert expected in capsys.readouterr().out
     assert main(["download", "cityscapes", "--root", "here"]) == 0

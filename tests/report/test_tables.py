@@ -246,7 +246,8 @@ def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
     found = lines_of(*tables.report_tables(sort(*runs)))
     assert {one["table"] for one in found} == {"last step", "steps", "classes", "forgetting"}
     assert {one["method"] for one in found} == {"FT", "TISS", "offline"}
-    keys = [tuple(one[head] for head in render.CSV_HEADS[: render.CSV_HEADS.index("value")]) for one in found]
+    place = render.CSV_COLUMNS.partition(" value")[0].split()
+    keys = [tuple(one[head] for head in place) for one in found]
     assert len(set(keys)) == len(keys)
     assert {(one["data"], one["task"], one["setup"]) for one in found} == {("shapes", "4-2", "overlapped")}
     steps = {one["step"] for one in found if (one["table"], one["method"]) == ("steps", "TISS")}

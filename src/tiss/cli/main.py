@@ -114,6 +114,9 @@ def dispatch(words: list[str]) -> int:
 
 def overview(family: str = "") -> str:
     """What `tiss --help` prints, and `tiss data --help` of the commands that begin with `data`."""
-    lines = [f"usage: tiss {family}COMMAND [options]     tiss {family}COMMAND --help explains the command", ""]
+    lines = [
+        f"usage: tiss {family}COMMAND [options]     tiss {family}COMMAND --help explains the command",
+        "",
+    ]
     lines += [f"  {name:<13} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(family)]
     return "\n".join(lines if family else [ABOUT, "", *lines, "", *START])

@@ -11,7 +11,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -34,10 +34,10 @@ from tiss.report.runs import RunLike, Value, experiments, load_results
 from tiss.report.tables import RANKED, Table, report_tables
 
 NUMBER = re.compile(r"[+-]?[\d., %–]*")
-CSV_HEADS = (
+CSV_COLUMNS = (
     "table data task setup protocol holdout source method architecture backbone "
     "step average column added value deviation seeds"
-).split()
+)
 SYMBOLS = (
     r"\ \textbackslash{} ~ \textasciitilde{} ^ \textasciicircum{} < $<$ > $>$ | $|$ – -- … \dots{} · $\cdot$ ± $\pm$ "
     r"× $\times$ ≤ $\leq$ ≥ $\geq$ λ $\lambda$ τ $\tau$ → $\to$ − $-$ & \& % \% $ \$ # \# _ \_ { \{ } \}"
@@ -179,15 +179,18 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str
         return "\n".join(map(_pipes, (head, rule, *body)))
     if form == "text":
         return "\n".join("  ".join(row).rstrip() for row in (head, *body))
-    head, *body = (" & ".join(escape_latex(cell.strip()) for cell in row) + r" \\" for row in (head, *body))
+    lines = [" & ".join(escape_latex(cell.strip()) for cell in row) + r" \\" for row in (head, *body)]
     kinds = "".join("r" if one.endswith(":") else "l" for one in rule)
-    return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", head, r"\hline", *body, r"\end{tabular}"])
+    lines.insert(1, r"\hline")
+    return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", *lines, r"\end{tabular}"])
 
 
 def to_csv(tables: Iterable[Table]) -> str:
     """All values of all tables under one head, one per line, with all digits; what does not apply is empty."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, CSV_HEADS, restval="", lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(
+        stream, CSV_COLUMNS.split(), restval="", lineterminator="\n", extrasaction="ignore"
+    )
     writer.writeheader()
     for table in tables:
         for row in table.rows:
