@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     return make_folder(tmp_path / "data")
 
 
-def test_verify_good_data(root: Path, capsys: Capture) -> None:
+def test_verify_good_data(root: Path, capsys: Capture):
     assert main(["verify", "folder", "--root", str(root)]) == 0
     text = capsys.readouterr().out
     assert "train     3 images, 12×8 to 12×8 pixels, labels 0 to 2, 11.11 % ignored, faults: none" in text
@@ -38,7 +38,7 @@ def test_verify_good_data(root: Path, capsys: Capture) -> None:
     assert "Nothing is published of these lists." in text
 
 
-def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: Capture) -> None:
+def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: Capture):
     for kind in ("images", "masks"):
         shutil.rmtree(root / kind / "test")
     assert main(["verify", "folder", "--root", str(root)]) == 0
@@ -47,7 +47,7 @@ def test_a_folder_needs_no_test_images_of_its_own(root: Path, capsys: Capture) -
     assert main(["verify", "folder", "--root", str(root)]) == 1
 
 
-def test_verify_lists_every_fault(root: Path, capsys: Capture) -> None:
+def test_verify_lists_every_fault(root: Path, capsys: Capture):
     break_everything(root)
     assert main(["verify", "folder", "--root", str(root)]) == 1
     text = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_verify_lists_every_fault(root: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
-def test_verify_compares_with_published_lists(tmp_path: Path, capsys: Capture, form: str) -> None:
+def test_verify_compares_with_published_lists(tmp_path: Path, capsys: Capture, form: str):
     train = {f"id{label}": [label] for label in range(1, 21)}
     root = make_voc(tmp_path / "data", train, {"t": [1]})
     assert main(["verify", "voc", "--root", str(root), "--task", "15-5", "--table", form]) == 1
@@ -67,7 +67,7 @@ def test_verify_compares_with_published_lists(tmp_path: Path, capsys: Capture, f
     assert {"text": "DIFFERS", "markdown": "| ---", "latex": r"\begin{tabular}"}[form] in text
 
 
-def test_mistakes_are_one_line(root: Path) -> None:
+def test_mistakes_are_one_line(root: Path):
     for words, expected in (
         (["verify"], "DATA missing"),
         (["verify", "folder", "--rot", "x"], "--root"),
@@ -81,7 +81,7 @@ def test_mistakes_are_one_line(root: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_help_teaches(capsys: Capture) -> None:
+def test_help_teaches(capsys: Capture):
     for words, expected in (
         ([], "data convert"),
         (["--help"], "data convert"),
@@ -98,7 +98,7 @@ def archived(folder: Path, form: str) -> bytes:
     return Path(name).read_bytes()
 
 
-def test_download_voc(tmp_path: Path, capsys: Capture) -> None:
+def test_download_voc(tmp_path: Path, capsys: Capture):
     devkit = make_voc(tmp_path / "devkit", {"t": [1]}, {"v": [2]}) / "VOCdevkit/VOC2012"
     (devkit / "SegmentationClassAug").rename(devkit / "SegmentationClass")
     (devkit / "ImageSets/Segmentation/train_aug.txt").rename(devkit / "ImageSets/Segmentation/train.txt")
@@ -123,7 +123,7 @@ def test_download_voc(tmp_path: Path, capsys: Capture) -> None:
     assert main(words) == 0, "what is there is not fetched again"
 
 
-def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path) -> None:
+def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path):
     bad = make_zip(tmp_path / "bad.zip", {"ADEChallengeData2016/a.txt": b"", "../evil.txt": b"x"})
     with running() as server:
         server.files["ade.zip"] = bad.read_bytes()
@@ -134,7 +134,7 @@ def test_download_refuses_an_archive_that_climbs_out(tmp_path: Path) -> None:
     assert not (tmp_path / "out/ADEChallengeData2016").exists()
 
 
-def test_stats(root: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_stats(root: Path, tmp_path: Path, capsys: Capture):
     plot = tmp_path / "plot.svg"
     assert main(["stats", "folder", "--root", str(root), "--task", "1-1", "--plot", str(plot)]) == 0
     text = capsys.readouterr().out
@@ -143,7 +143,7 @@ def test_stats(root: Path, tmp_path: Path, capsys: Capture) -> None:
     assert plot.exists()
 
 
-def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: Capture) -> None:
+def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: Capture):
     for name in ("a", "b"):
         (root / f"images/train/{name}.jpg").unlink()
         (root / f"masks/train/{name}.png").unlink()
@@ -153,7 +153,7 @@ def test_stats_says_why_disjoint_is_not_possible(root: Path, capsys: Capture) ->
         main(["stats", "folder", "--root", str(root), "--task", "5-5"])
 
 
-def test_convert_then_verify(tmp_path: Path, capsys: Capture) -> None:
+def test_convert_then_verify(tmp_path: Path, capsys: Capture):
     images = []
     for number in range(12):
         write_picture(tmp_path / f"images/{number}.jpg", value=number)
@@ -175,7 +175,7 @@ def test_convert_then_verify(tmp_path: Path, capsys: Capture) -> None:
 
 def test_convert_shows_classes_slips_and_what_was_left_out(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     square = {"points": [[0, 0], [4, 0], [4, 6], [0, 6]]}
     for number, label in enumerate(("tv", "tv", "Tv", "person")):
@@ -201,7 +201,7 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert "an outline named background" in text
 
 
-def test_verify_ade20k_with_and_without_its_lists(tmp_path: Path, capsys: Capture) -> None:
+def test_verify_ade20k_with_and_without_its_lists(tmp_path: Path, capsys: Capture):
     base = tmp_path / "ADEChallengeData2016"
     for label in (1, 60, 120, 150):
         write_picture(base / f"images/training/t{label:03d}.jpg", value=label)

@@ -1,7 +1,5 @@
 """Runs with untrained models: three steps of TISS, and everything at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

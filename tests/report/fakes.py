@@ -1,7 +1,5 @@
 """Results of runs that never were, with confusion matrices that tell a known story."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any

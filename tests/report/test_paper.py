@@ -1,7 +1,5 @@
 """The paper's tables, what is said about them, and our rows in them, never ranked against another average."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +46,7 @@ def ours(table: Table) -> list[tuple[tuple[str, ...], list[str]]]:
     return [(row.labels, [str(cell) for cell in row.cells]) for row in table.rows if row.labels[2] == OURS]
 
 
-def test_every_value_is_there() -> None:
+def test_every_value_is_there():
     assert sum(len(row.figures) for row in EVERY) == 1914
     assert [*paper.published()][:3] == ["voc", "ade", "ablation"]
     assert find("voc", "TISS", OWN, "ViT-small").figures["15-1", "overlapped", "all"] == 72.1
@@ -74,7 +72,7 @@ def class_means(row: Published) -> tuple[float, float, float, float]:
 
 
 @pytest.mark.parametrize("table", PER_CLASS)
-def test_averages_follow_from_the_values_of_the_classes(table: str) -> None:
+def test_averages_follow_from_the_values_of_the_classes(table: str):
     for row in (
         find(table, "FT", "MiB paper", "ResNet-101"),
         find(table, "MiB", "MiB paper", "ResNet-101"),
@@ -94,7 +92,7 @@ def test_averages_follow_from_the_values_of_the_classes(table: str) -> None:
         assert low < 21 * everything - 20 * mean < high  # the background that would have to be added
 
 
-def test_notes_name_averages_faults_and_cells_that_differ_between_tables() -> None:
+def test_notes_name_averages_faults_and_cells_that_differ_between_tables():
     notes = paper.notes_on(paper.published()["voc"], [("15-1", "overlapped")])
     shown = " ".join(notes)
     assert "56.4 from its own 64.9 and 30.7" in shown and "SDR paper are with b" in shown
@@ -123,14 +121,14 @@ def test_notes_name_averages_faults_and_cells_that_differ_between_tables() -> No
         ({"data": "shapes"}, []),
     ],
 )
-def test_runs_find_the_tables_they_have_a_place_in(changed: dict[str, Any], tables: list[str]) -> None:
+def test_runs_find_the_tables_they_have_a_place_in(changed: dict[str, Any], tables: list[str]):
     if changed.get("data") != "shapes":
         assert paper.fitting_tables(loaded(run(**changed))) == tables
     else:
         assert paper.fitting_tables(loaded(results())) == tables
 
 
-def test_both_averages_are_in_the_paper_s_columns() -> None:
+def test_both_averages_are_in_the_paper_s_columns():
     values = run()
     table = paper.paper_table("voc", loaded(values))
     names = [(column.group, column.name) for column in table.columns]
@@ -143,7 +141,7 @@ def test_both_averages_are_in_the_paper_s_columns() -> None:
     assert len(whole.columns) == 18 and ours(whole) == []
 
 
-def test_unlike_averages_are_never_ranked_together() -> None:
+def test_unlike_averages_are_never_ranked_together():
     table = paper.paper_table("voc", loaded(run(), run("mib"), run("offline")))
     for (index, position), mark in table.marks.items():
         row = table.rows[index]
@@ -159,7 +157,7 @@ def test_unlike_averages_are_never_ranked_together() -> None:
     assert ranked == {"ablation": True, "ade-base": False, "swin": False}  # whose columns agree throughout
 
 
-def test_a_method_has_one_row_per_network_over_all_tasks() -> None:
+def test_a_method_has_one_row_per_network_over_all_tasks():
     other = run(task="15-5", groups=(tuple(range(1, 16)), tuple(range(16, 21))))
     table = paper.paper_table("voc", loaded(run(), other))
     assert (len(ours(table)), len(table.columns)) == (2, 6)
@@ -173,7 +171,7 @@ def test_a_method_has_one_row_per_network_over_all_tasks() -> None:
     assert {labels[0] for labels, _ in ours(protocols)} == {"TISS", "TISS, protocol mib"}
 
 
-def test_classes_are_found_under_the_paper_s_short_names() -> None:
+def test_classes_are_found_under_the_paper_s_short_names():
     values = run()
     table = paper.paper_table("15-1o", loaded(values))
     names = [column.name for column in table.columns]
@@ -184,7 +182,7 @@ def test_classes_are_found_under_the_paper_s_short_names() -> None:
     assert other[names.index("tv")] == "None" != other[names.index("all")]
 
 
-def test_group_mean() -> None:
+def test_group_mean():
     scores = load_results([run()])[0].steps[-1]
     values = list(scores.iou.values())
     assert paper.group_mean(scores, "20", True) == values[20]
@@ -193,7 +191,7 @@ def test_group_mean() -> None:
     assert paper.group_mean(scores, "all", False) == pytest.approx(sum(values[1:]) / 20)
 
 
-def test_image_sizes_are_noted_under_the_table(tmp_path: Path) -> None:
+def test_image_sizes_are_noted_under_the_table(tmp_path: Path):
     def notes(*configs: str) -> list[str]:
         runs = []
         for seed, config in enumerate(configs):

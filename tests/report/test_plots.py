@@ -1,7 +1,5 @@
 """Figures: drawn from the scores of the runs, fit for print and for a page of any colour."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -40,7 +38,7 @@ def lab(colour: str, seen: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_methods_of_one_line_differ_in_colour_to_every_reader(seen: str) -> None:
+def test_methods_of_one_line_differ_in_colour_to_every_reader(seen: str):
     labs = {name: lab(style.colour, np.array(SEEN[seen])) for name, style in STYLES.items()}
     close = [
         (one, other)
@@ -50,7 +48,7 @@ def test_methods_of_one_line_differ_in_colour_to_every_reader(seen: str) -> None
     assert close == []
 
 
-def test_a_method_looks_the_same_in_every_figure() -> None:
+def test_a_method_looks_the_same_in_every_figure():
     assert len({style.marker for style in STYLES.values()}) == len(STYLES)
     assert looks_of([*STYLES, "mine"])[: len(STYLES)] == list(STYLES.values())
     (alone,) = looks_of(["mine"])
@@ -70,7 +68,7 @@ def experiment() -> Experiment:
     return sort(*runs)
 
 
-def test_curves_show_the_scores(experiment: Experiment) -> None:
+def test_curves_show_the_scores(experiment: Experiment):
     old, new, everything = plots.miou_over_steps(experiment).axes
     lines = {line.get_label(): line for line in old.get_lines()}
     first = experiment.series[0].results
@@ -85,7 +83,7 @@ def test_curves_show_the_scores(experiment: Experiment) -> None:
     assert not any("background" in axis.get_title() for axis in plots.miou_over_steps(bare).axes)
 
 
-def test_maps_show_every_class(experiment: Experiment) -> None:
+def test_maps_show_every_class(experiment: Experiment):
     assert len(plots.class_map(experiment).axes[0].texts) == 3 * 9
     lost = plots.forgetting_map(experiment)
     assert lost is not None
@@ -93,7 +91,7 @@ def test_maps_show_every_class(experiment: Experiment) -> None:
     assert plots.forgetting_map(sort(results("offline"))) is None
 
 
-def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment) -> None:
+def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment):
     heights, columns = [], []
     for count in (2, 18):
         series = [
@@ -108,7 +106,7 @@ def test_a_long_legend_leaves_the_panels_their_room(experiment: Experiment) -> N
     assert max(columns) < plots.miou_over_steps(experiment).legends[0]._ncols == 3
 
 
-def test_points_are_differences_to_mib_and_bars_twice_the_larger_deviation() -> None:
+def test_points_are_differences_to_mib_and_bars_twice_the_larger_deviation():
     runs = [results(m, seed) for m in ("ft", "mib", "mib+l1", "tiss", "offline") for seed in (0, 1, 2)]
     experiment = sort(*runs)
     drawn = plots.difference_figure(experiment)
@@ -130,7 +128,7 @@ def test_points_are_differences_to_mib_and_bars_twice_the_larger_deviation() -> 
     assert plots.difference_figure(sort(results("tiss"))) is None
 
 
-def test_group_confusion_gives_shares_of_the_true_group() -> None:
+def test_group_confusion_gives_shares_of_the_true_group():
     matrix = np.array([[8, 2, 0], [1, 2, 1], [0, 0, 0]])
     shares = plots.group_confusion(matrix, ((1,), (2,)))
     np.testing.assert_allclose(shares[:2], [[80, 20, 0], [25, 50, 25]])
@@ -138,7 +136,7 @@ def test_group_confusion_gives_shares_of_the_true_group() -> None:
     assert plots.group_confusion(matrix[:2, :2], ((1,), (2,))).shape == (2, 2)
 
 
-def test_confusion_maps_have_one_map_per_method_and_labels_once() -> None:
+def test_confusion_maps_have_one_map_per_method_and_labels_once():
     drawn = plots.confusion_maps([(name, np.eye(9)) for name in "abcdef"], GROUPS)
     shown = [axis for axis in drawn.axes if axis.get_visible()]
     assert [axis.get_title() for axis in shown] == list("abcdef")
@@ -158,7 +156,7 @@ def test_confusion_maps_have_one_map_per_method_and_labels_once() -> None:
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
-def test_svg_takes_the_page_s_colour_and_ids_stay_apart(experiment: Experiment) -> None:
+def test_svg_takes_the_page_s_colour_and_ids_stay_apart(experiment: Experiment):
     one, other = (plots.inline_svg(plots.miou_over_steps(experiment), name) for name in ("one", "other"))
     assert one == plots.inline_svg(plots.miou_over_steps(experiment), "one")
     assert "currentColor" in one and "<text" in one
@@ -168,7 +166,7 @@ def test_svg_takes_the_page_s_colour_and_ids_stay_apart(experiment: Experiment) 
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_files_are_the_same_each_time(experiment: Experiment, tmp_path: Path, suffix: str) -> None:
+def test_files_are_the_same_each_time(experiment: Experiment, tmp_path: Path, suffix: str):
     one, again = (
         plots.save_figure(plots.miou_over_steps(experiment), tmp_path / f"{n}.{suffix}") for n in "ab"
     )

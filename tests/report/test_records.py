@@ -1,7 +1,5 @@
 """A run's record holds all that a page needs, and nothing of the machine that only its owner knows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +48,7 @@ def full_folder(root: Path, method: str = "mib", **train: Any) -> Path:
     return run
 
 
-def test_a_record_has_scores_settings_machine_times_and_command(tmp_path: Path) -> None:
+def test_a_record_has_scores_settings_machine_times_and_command(tmp_path: Path):
     record = record_of(full_folder(tmp_path))
     assert record["train_seconds"] == [61.5, 10.0, 20.0]
     assert record["images_per_second"] == [700.0, 400.0, 500.0]
@@ -66,12 +64,12 @@ def test_a_record_has_scores_settings_machine_times_and_command(tmp_path: Path) 
     assert all(round(value, 4) == value for value in figures)
 
 
-def test_what_the_recipe_does_not_say_stays_in_the_command(tmp_path: Path) -> None:
+def test_what_the_recipe_does_not_say_stays_in_the_command(tmp_path: Path):
     command = record_of(full_folder(tmp_path, epochs=6, step_lr=0.0003))["command"]
     assert command.endswith("--train.epochs 6 --train.step_lr 0.0003 --seed 1")
 
 
-def test_a_record_is_small_and_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+def test_a_record_is_small_and_names_no_folder_of_the_machine(tmp_path: Path):
     (path,), _ = collect([full_folder(tmp_path)], tmp_path / "kept")
     text = path.read_text()
     assert len(text) < 40_000
@@ -79,7 +77,7 @@ def test_a_record_is_small_and_names_no_folder_of_the_machine(tmp_path: Path) ->
     assert tmp_path.name not in text
 
 
-def test_a_base_chosen_by_hand_stays_in_the_settings(tmp_path: Path) -> None:
+def test_a_base_chosen_by_hand_stays_in_the_settings(tmp_path: Path):
     run = full_folder(tmp_path)
     text = (run / "config.yaml").read_text().replace("/bases/", "/elsewhere/")
     (run / "config.yaml").write_text(text)
@@ -89,7 +87,7 @@ def test_a_base_chosen_by_hand_stays_in_the_settings(tmp_path: Path) -> None:
     assert "--base shared-step" in record["command"]
 
 
-def test_records_report_as_their_runs_do(tmp_path: Path) -> None:
+def test_records_report_as_their_runs_do(tmp_path: Path):
     runs = [full_folder(tmp_path, method) for method in ("mib", "ft")]
     collect(runs, tmp_path / "kept" / "voc")
     write_json(tmp_path / "kept" / "bench.json", {"rows": []})
@@ -106,7 +104,7 @@ def test_records_report_as_their_runs_do(tmp_path: Path) -> None:
         assert here.mean == pytest.approx(there.mean, abs=1e-4)
 
 
-def test_another_run_of_the_same_name_is_kept_beside_the_first(tmp_path: Path) -> None:
+def test_another_run_of_the_same_name_is_kept_beside_the_first(tmp_path: Path):
     run, out = full_folder(tmp_path), tmp_path / "kept"
     collect([run], out)
     collect([run], out)
@@ -122,18 +120,18 @@ def test_another_run_of_the_same_name_is_kept_beside_the_first(tmp_path: Path) -
     assert batches == {12, 24}
 
 
-def test_other_json_is_no_record(tmp_path: Path) -> None:
+def test_other_json_is_no_record(tmp_path: Path):
     write_json(tmp_path / "a.json", {"format": 1})
     (tmp_path / "b.json").write_text("no JSON")
     assert not is_record(tmp_path / "a.json")
     assert not is_record(tmp_path / "b.json")
 
 
-def test_results_without_settings_have_no_command() -> None:
+def test_results_without_settings_have_no_command():
     assert command_of_record(results()) is None
 
 
-def test_a_hub_s_name_is_no_path(tmp_path: Path) -> None:
+def test_a_hub_s_name_is_no_path(tmp_path: Path):
     config = RunConfig(
         model=ModelConfig(pretrained="timm/vit_small"), data=DataConfig(root="./there/VOCdevkit")
     )
@@ -141,7 +139,7 @@ def test_a_hub_s_name_is_no_path(tmp_path: Path) -> None:
     assert (kept.model.pretrained, kept.data.root, kept.lists) == ("timm/vit_small", "VOCdevkit", "lists")
 
 
-def test_an_option_added_later_makes_no_other_series(tmp_path: Path) -> None:
+def test_an_option_added_later_makes_no_other_series(tmp_path: Path):
     runs = [full_folder(tmp_path), full_folder(tmp_path)]
     kept, _ = collect(runs, tmp_path / "kept")
     older = read_json(kept[0])

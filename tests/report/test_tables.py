@@ -1,7 +1,5 @@
 """The tables hold what the runs scored, in every format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -44,7 +42,7 @@ def printed(table: Table, width: int) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_final_table() -> None:
+def test_final_table():
     table = tables.final_table(sort(*RUNS))
     last = [run["steps"][-1]["scores"] for run in RUNS]
     for average in ("with_background", "without_background"):
@@ -63,7 +61,7 @@ def test_final_table() -> None:
     assert column(tables.final_table(sort(*timed)), "", "minutes") == ["3.0"]
 
 
-def test_step_class_and_forgetting_tables() -> None:
+def test_step_class_and_forgetting_tables():
     experiment = sort(*RUNS)
     steps = tables.step_table(experiment)
     assert len(steps.rows) == 3 * 3 + 1
@@ -81,7 +79,7 @@ def test_step_class_and_forgetting_tables() -> None:
     assert tables.forgetting_table(sort(RUNS[3])) is None
 
 
-def test_notes_say_what_a_reader_must_know() -> None:
+def test_notes_say_what_a_reader_must_know():
     bare = tables.final_table(sort(results(has_background=False)))
     assert {column.group for column in bare.columns} == {"without background", "old classes"}
     assert any("Channel 0" in note for note in bare.notes)
@@ -92,14 +90,14 @@ def test_notes_say_what_a_reader_must_know() -> None:
     assert any("2 seeds" in note for note in seeds.notes) and "±" in seeds.texts[0][0]
 
 
-def test_a_run_under_way_competes_with_nobody() -> None:
+def test_a_run_under_way_competes_with_nobody():
     short = results("mib")
     short |= {"finished": False, "steps": short["steps"][:1]}
     table = tables.final_table(sort(results(), short))
     assert {row.labels[0]: row.family for row in table.rows} == {"TISS": "all", "MiB (step 0 of 2)": None}
 
 
-def test_plop_with_the_exact_median_is_named_and_explained(tmp_path: Path) -> None:
+def test_plop_with_the_exact_median_is_named_and_explained(tmp_path: Path):
     runs = [
         folder(tmp_path, results("plop", seed), official=official)
         for seed in (0, 1)
@@ -119,7 +117,7 @@ def trained(label: str, at_once: bool = False, **changed: object) -> SimpleNames
     return SimpleNamespace(label=label, at_once=at_once, first=SimpleNamespace(settings=settings))
 
 
-def test_rows_that_were_trained_differently_are_named_with_what_differs() -> None:
+def test_rows_that_were_trained_differently_are_named_with_what_differs():
     rows = [
         *(trained("FT"), trained("MiB"), trained("LwF"), trained("offline", at_once=True)),
         *(trained("A", epochs=9), trained("B", epochs=9), trained("recall", step_lr=0.0005, step_epochs=5)),
@@ -135,7 +133,7 @@ def test_rows_that_were_trained_differently_are_named_with_what_differs() -> Non
     assert tables.recipe_lines([bare]) == []  # type: ignore[list-item]
 
 
-def test_marks_rank_within_a_family_as_shown() -> None:
+def test_marks_rank_within_a_family_as_shown():
     assert TABLE.marks == {
         (1, 0): "best",
         (2, 0): "best",
@@ -150,7 +148,7 @@ def test_marks_rank_within_a_family_as_shown() -> None:
     assert TABLE.groups == [("with b", 2), ("", 1)]
 
 
-def test_markdown() -> None:
+def test_markdown():
     lines = render.to_markdown(TABLE).splitlines()
     assert lines[2] == "| method | with b old | with b new | lost |"
     assert lines[4] == "| FT_x | *10.0* | **40.0 ± 1.3** | 60.0 |"
@@ -158,7 +156,7 @@ def test_markdown() -> None:
     assert "A note." in lines
 
 
-def test_latex() -> None:
+def test_latex():
     text = render.to_latex(TABLE)
     assert r"\caption{A title with 5 \% \& $<$more$>$." in text
     assert r"\multicolumn{2}{c}{with b}" in text
@@ -177,7 +175,7 @@ def test_latex() -> None:
     assert r"b & \textbf{1.0} & \textbf{$-$1.0} & a-b \\" in lines
 
 
-def test_latex_has_nothing_left_that_it_could_stumble_over() -> None:
+def test_latex_has_nothing_left_that_it_could_stumble_over():
     nasty = "".join(map(chr, range(32, 127))) + "–…·±×≤≥λτ→−"
     table = Table(nasty, (nasty,), (Column(nasty, nasty),), (Row((nasty,), (nasty,)),), (nasty,))
     for line in render.to_latex(table).splitlines():
@@ -191,14 +189,14 @@ def test_latex_has_nothing_left_that_it_could_stumble_over() -> None:
     )  # one label, one cell
 
 
-def test_terminal_cuts_wide_tables_between_groups() -> None:
+def test_terminal_cuts_wide_tables_between_groups():
     narrow = [line.split() for line in printed(TABLE, 32) if line.startswith("MiB")]
     assert narrow == [["MiB", "70.0", "30.0"], ["MiB", "5.0"]]
     assert sum(line.startswith("MiB") for line in printed(TABLE, 100)) == 1
 
 
 @pytest.mark.parametrize(("count", "width"), [(1, 60), (3, 60), (7, 30), (7, 36), (7, 40)])
-def test_a_group_keeps_its_whole_name_in_every_part(count: int, width: int) -> None:
+def test_a_group_keeps_its_whole_name_in_every_part(count: int, width: int):
     columns = tuple(Column(f"c{index}", "without background") for index in range(count))
     row = Row(("FT",), (Value(1.0),) * count)
     lines = printed(Table("t", ("method",), columns, (row,)), width)
@@ -208,7 +206,7 @@ def test_a_group_keeps_its_whole_name_in_every_part(count: int, width: int) -> N
     assert max(map(len, lines)) <= width
 
 
-def test_rows_with_long_labels_are_numbered_where_values_would_have_no_room() -> None:
+def test_rows_with_long_labels_are_numbered_where_values_would_have_no_room():
     columns = tuple(Column(f"c{index}", "15-1") for index in range(8))
     labels = (("FT", "b", "this very long package"), ("MiB", "b", "another package"))
     rows = tuple(Row(one, tuple(Value(10.0 * n + i) for i in range(8))) for n, one in enumerate(labels, 1))
@@ -229,7 +227,7 @@ def lines_of(*tables: Table) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(render.render_tables(tables, "csv"))))
 
 
-def test_csv_has_all_digits_and_nothing_for_an_empty_cell() -> None:
+def test_csv_has_all_digits_and_nothing_for_an_empty_cell():
     rows = (Row(("FT",), (Value(70.04), None)), Row(("MiB",), (Value(1 / 3, 1.26, 3), Value(-2.5))))
     found = lines_of(Table("t", ("method",), (Column("old"), Column("new")), rows))
     assert [(one["method"], one["column"]) for one in found] == [
@@ -241,7 +239,7 @@ def test_csv_has_all_digits_and_nothing_for_an_empty_cell() -> None:
     assert [(one["deviation"], one["seeds"]) for one in found] == [("", "1"), ("1.26", "3"), ("", "1")]
 
 
-def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
+def test_every_line_of_the_csv_is_complete_and_comes_once():
     runs = [*(results(method, seed) for method in ("ft", "tiss") for seed in (0, 1)), results("offline")]
     found = lines_of(*tables.report_tables(sort(*runs)))
     assert {one["table"] for one in found} == {"last step", "steps", "classes", "forgetting"}
@@ -257,7 +255,7 @@ def test_every_line_of_the_csv_is_complete_and_comes_once() -> None:
     assert (added["disc"], added["cross"], added["bar"], added["background"]) == ("0", "1", "2", "")
 
 
-def test_the_paper_s_rows_have_the_same_columns_in_the_csv() -> None:
+def test_the_paper_s_rows_have_the_same_columns_in_the_csv():
     found = list(csv.DictReader(io.StringIO(render.to_csv([paper_table("voc")]))))
     assert {one["average"] for one in found} == {
         *("with background", "without background", "unclear", "not derivable")

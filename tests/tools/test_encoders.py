@@ -1,7 +1,5 @@
 """Encoders out of their packages: names, joined parts, and a convolution that computes the same as before."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import batch_norm, conv2d
 
+from tests.user.story import Capture
 from tiss.files import read_tensors
 from tools import encoders
 
@@ -30,7 +29,7 @@ def convert(name: str, package: Path, out: Path) -> dict[str, torch.Tensor]:
     return read_tensors(out)
 
 
-def test_vit_gets_timm_names(tmp_path: Path) -> None:
+def test_vit_gets_timm_names(tmp_path: Path):
     """A graph with one block, whose matrices have no names, as the exporter leaves them."""
     pytest.importorskip("onnx")
     from onnx import helper, numpy_helper
@@ -116,7 +115,7 @@ def keras_layer(name: str, norm: str, kernel: tuple[int, int, int, int]) -> dict
     return {key: abs(value) if key.endswith("variance") else value for key, value in found.items()}
 
 
-def test_resnet_computes_what_keras_computes(tmp_path: Path) -> None:
+def test_resnet_computes_what_keras_computes(tmp_path: Path):
     arrays = keras_layer("conv1", "bn_conv1", (3, 3, 3, 5))
     for part, norm in (("2a", "bn4f_branch2a"), ("1", "bn4f_branch1")):
         arrays |= keras_layer(f"res4f_branch{part}", norm, (1, 1, 5, 2))
@@ -140,7 +139,7 @@ def test_resnet_computes_what_keras_computes(tmp_path: Path) -> None:
     torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-2)
 
 
-def test_the_digest_is_of_the_tensors_and_not_of_the_file() -> None:
+def test_the_digest_is_of_the_tensors_and_not_of_the_file():
     one = {"a": torch.zeros(2, 3), "b": torch.ones(1)}
     assert encoders.digest_of(one) == encoders.digest_of({"b": torch.ones(1), "a": torch.zeros(3, 2).T})
     others = ({"a": torch.zeros(3, 2)}, {"b": torch.ones(1, dtype=torch.float64)}, {"c": torch.ones(1)})
@@ -149,9 +148,7 @@ def test_the_digest_is_of_the_tensors_and_not_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("name", encoders.SOURCES)
-def test_what_is_no_such_package_is_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_such_package_is_one_line(name: str, tmp_path: Path, capsys: Capture):
     pytest.importorskip("onnx")
     wrong = tmp_path / "wrong"
     wrong.write_bytes(b"neither")

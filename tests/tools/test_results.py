@@ -1,7 +1,5 @@
 """A collection of records becomes pages that say what the records say, and claims are decided by their rule."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -62,7 +60,7 @@ def verdicts(root: Path) -> dict[int, str]:
     return {claim["number"]: claim["verdict"] for claim in found}
 
 
-def test_the_pages_of_docs_are_short_and_say_what_the_records_say(tmp_path: Path) -> None:
+def test_the_pages_of_docs_are_short_and_say_what_the_records_say(tmp_path: Path):
     (tmp_path / "images").mkdir()
     write_docs(ROOT / "results", tmp_path)
     for name, words in (("results", 2500), ("claims", 1500), ("contrast", 600)):
@@ -75,14 +73,14 @@ def test_the_pages_of_docs_are_short_and_say_what_the_records_say(tmp_path: Path
         assert here == there, f"python -m tools.results writes {name}.md again"
 
 
-def test_kept_files_are_small_and_name_no_folder_of_a_machine() -> None:
+def test_kept_files_are_small_and_name_no_folder_of_a_machine():
     for path in (ROOT / "results").rglob("*.json"):
         text = path.read_text(encoding="utf-8")
         assert len(text) < 40_000, path
         assert not [word for word in ("/work", "/home", "/root", "/tmp") if word in text], path
 
 
-def test_one_page_holds_everything(root: Path) -> None:
+def test_one_page_holds_everything(root: Path):
     keep(root, "ft mib mib+cd tiss offline", encoder="vit_small_patch16_384")
     keep(root, "mib", 1, encoder="resnet50", decoder="deeplabv3")
     row = {"encoder": "vit", "peak_gib": [2.0, 4.0], "largest_batch": {"24": 44}}
@@ -100,7 +98,7 @@ def test_one_page_holds_everything(root: Path) -> None:
     assert bench_tables(root / "results")[0]["rows"] == [["vit", "2, 4", "44"]]
 
 
-def test_offline_training_of_one_task_serves_them_all_and_tasks_share_a_table(root: Path) -> None:
+def test_offline_training_of_one_task_serves_them_all_and_tasks_share_a_table(root: Path):
     keep(root, "ft mib offline")
     keep(root, "mib", task="15-5")
     keep(root, "ft mib", 1, "voc-19-1", task="19-1")
@@ -117,7 +115,7 @@ def test_offline_training_of_one_task_serves_them_all_and_tasks_share_a_table(ro
     assert table.rows[0].cells[2] is None  # not run there
 
 
-def test_claims_are_decided_by_the_deviation(root: Path) -> None:
+def test_claims_are_decided_by_the_deviation(root: Path):
     keep(root, "ft mib mib+cd offline", encoder="vit_small_patch16_384")
     found = verdicts(root)
     assert (found[1], found[2]) == ("holds", "not measured yet")
@@ -133,12 +131,12 @@ def test_claims_are_decided_by_the_deviation(root: Path) -> None:
 )
 def test_one_seed_and_held_out_scores_decide_nothing(
     root: Path, seeds: int, others: dict[str, float], verdict: str
-) -> None:
+):
     keep(root, "ft mib", seeds, **others)
     assert verdicts(root)[1] == verdict
 
 
-def test_plop_with_the_exact_median_answers_no_claim(root: Path) -> None:
+def test_plop_with_the_exact_median_answers_no_claim(root: Path):
     keep(root, "mib")
     keep(root, "plop", encoder="resnet50", settings={"official": False})
     assert verdicts(root)[4].startswith("withdrawn")
@@ -146,7 +144,7 @@ def test_plop_with_the_exact_median_answers_no_claim(root: Path) -> None:
     assert not verdicts(root)[4].startswith("withdrawn")
 
 
-def test_similarities_answer_by_rank(root: Path) -> None:
+def test_similarities_answer_by_rank(root: Path):
     for count, verdict in ((4, "undecided"), (6, HOLDS)):
         methods = []
         for index in range(count):
@@ -165,7 +163,7 @@ def test_similarities_answer_by_rank(root: Path) -> None:
         assert ("the reverse" in found[18]) == (count == 6)
 
 
-def test_a_run_done_twice_is_compared_and_counts_once(root: Path) -> None:
+def test_a_run_done_twice_is_compared_and_counts_once(root: Path):
     keep(root, "mib", 1)
     (root / "results" / "voc-again").mkdir()
     (path,) = (root / "results" / "voc").glob("*seed0.json")
@@ -177,7 +175,7 @@ def test_a_run_done_twice_is_compared_and_counts_once(root: Path) -> None:
     assert len(load_benchmarks(root / "results")) == 1
 
 
-def test_readings_are_compared_with_mib_over_the_same_seeds(root: Path) -> None:
+def test_readings_are_compared_with_mib_over_the_same_seeds(root: Path):
     keep(root, "mib recall", 3, holdout=0.2)
     keep(root, "tiss", 1, holdout=0.2)
     (one,) = load_benchmarks(root / "results")
@@ -194,7 +192,7 @@ def test_readings_are_compared_with_mib_over_the_same_seeds(root: Path) -> None:
     assert [reading_table(one) is None for one in load_benchmarks(root / "results")] == [True, False]
 
 
-def test_the_rule() -> None:
+def test_the_rule():
     def value(mean: float, deviation: float | None) -> Value:
         return Value(mean, deviation, 3 if deviation else 1)
 
@@ -224,10 +222,10 @@ def test_the_rule() -> None:
         ([WITHIN, REVERSE, OPEN], "does not hold (within the deviation; the reverse; 1 undecided)"),
     ],
 )
-def test_what_is_undecided_is_counted_beside_what_is_decided(found: list[str], text: str) -> None:
+def test_what_is_undecided_is_counted_beside_what_is_decided(found: list[str], text: str):
     assert summary({}, [Finding("", "", verdict) for verdict in found]) == text
 
 
-def test_rank_correlation() -> None:
+def test_rank_correlation():
     assert [spearman([1, 2, 3], ys) for ys in ([2, 4, 9], [3, 2, 1])] == [1, -1]
     assert spearman([1, 1, 1], [3, 2, 1]) == 0

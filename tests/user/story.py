@@ -1,6 +1,6 @@
 """A user's folders, drawn: `shapes` written to disk the way people keep their images; and helpers of these tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from tiss.data.shapes import Shapes
 
 # one colour per class: a model this small learns nothing from so few images in the drawings' own colours
 _PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
-Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+Capture, Patch, Refused = pytest.CaptureFixture[str], pytest.MonkeyPatch, Callable[..., str]
 QUICK = ("--epochs", "30", "--batch", "4", "--lr", "0.01", "--device", "cpu")
 
 

@@ -1,7 +1,6 @@
 """Two models side by side: the figures against a plain recomputation, with and without labels."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.palette import class_colours
@@ -34,7 +33,7 @@ def compared(capsys: Capture, *words: object) -> dict:
     return found
 
 
-def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture) -> None:
+def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture):
     data = story / "tomorrow"
     found = compared(capsys, story / "second", story / "third", "--data", data)
     old, new = models(story, "second", "third")
@@ -55,7 +54,7 @@ def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture) -> No
     assert found["pixels_as_before"] == pytest.approx(100 * (one == two)[label != 4].mean())
 
 
-def test_a_page_for_images_without_labels(story: Path, tmp_path: Path) -> None:
+def test_a_page_for_images_without_labels(story: Path, tmp_path: Path):
     out = tmp_path / "difference"
     tiss("compare", story / "first", story / "third", "--data", story / "tonight" / "images", "--out", out)
     report = json.loads((out / "report.json").read_text())
@@ -67,7 +66,7 @@ def test_a_page_for_images_without_labels(story: Path, tmp_path: Path) -> None:
     assert "<script" not in page
 
 
-def test_equal_models_agree_everywhere(story: Path, capsys: Capture) -> None:
+def test_equal_models_agree_everywhere(story: Path, capsys: Capture):
     found = compared(capsys, story / "third", story / "third", "--data", story / "tomorrow")
     assert found["pixels_as_before"] == 100
     assert found["worst"] == []
@@ -80,7 +79,7 @@ def counted(old: list[int], new: list[int], *classes: tuple[str, ...]) -> tuple[
     return counter.finish()
 
 
-def test_a_class_that_shrinks_is_reported_without_any_label() -> None:
+def test_a_class_that_shrinks_is_reported_without_any_label():
     """The second model calls nine of ten disc pixels background: no label is needed to see that."""
     old, new = [1] * 10 + [2] * 10 + [0] * 20, [1] + [0] * 9 + [2] * 10 + [0] * 20
     rows, same = counted(old, new, SPACE, SPACE)
@@ -100,18 +99,18 @@ def test_a_class_that_shrinks_is_reported_without_any_label() -> None:
         ([1] * 100, [1] * 10 + [2] * 90, ["disc"]),  # an old class becomes a new one
     ],
 )
-def test_what_counts_as_shrinking(old: list[int], new: list[int], shrinks: list[str]) -> None:
+def test_what_counts_as_shrinking(old: list[int], new: list[int], shrinks: list[str]):
     assert [row.name for row in counted(old, new, SPACE[:2], SPACE)[0] if row.shrinks] == shrinks
 
 
-def test_classes_are_matched_by_name_not_by_number() -> None:
+def test_classes_are_matched_by_name_not_by_number():
     """The same maps under swapped names agree nowhere but on the background."""
     rows, same = counted([0, 1, 2], [0, 1, 2], ("background", "square", "disc"), SPACE)
     assert [row.agreement for row in rows] == [100, 0, 0]
     assert same == pytest.approx(100 / 3)
 
 
-def test_a_class_has_one_colour_in_both_models(story: Path) -> None:
+def test_a_class_has_one_colour_in_both_models(story: Path):
     """A model with the classes in another order is drawn in the colours of their names."""
     (model,) = models(story, "first")
     (swapped,) = models(story, "first")
@@ -131,7 +130,7 @@ def test_a_class_has_one_colour_in_both_models(story: Path) -> None:
     assert np.array_equal(drawn[20:, width : width + PANEL], drawn[20:, 2 * width : 2 * width + PANEL])
 
 
-def test_colours_of_classes_differ_and_stay() -> None:
+def test_colours_of_classes_differ_and_stay():
     colours = class_colours(24)
     assert class_colours(60)[:24] == colours
     for number, one in enumerate(colours):
@@ -147,14 +146,14 @@ def oklab(colour: tuple[int, int, int]) -> np.ndarray:
     return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
 
 
-def test_bad_input(story: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_input(story: Path, tmp_path: Path, refused: Refused):
     command = ["compare", story / "first", story / "third"]
     assert "--data missing" in refused(*command)
     assert "no images there" in refused(*command, "--data", tmp_path)
     assert "--size 3" in refused(*command, "--data", story / "tonight", "--size", 3)
 
 
-def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch) -> None:
+def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch):
     seen = []
     plain = Predictor.one
     monkeypatch.setattr(Predictor, "one", lambda self, image: seen.append(1) or plain(self, image))

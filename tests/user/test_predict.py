@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, tiss
 from tiss.cli.main import main
 from tiss.engine import predictor
 from tiss.engine.predictor import Predictor
@@ -36,7 +35,7 @@ def shots(tmp_path: Path) -> Path:
     return folder
 
 
-def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> None:
+def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path):
     out = tmp_path / "out"
     tiss("predict", story / "third", shots, "--out", out, "--device", "cpu")
     model = SegmentationModel.from_pretrained(story / "third")
@@ -51,7 +50,7 @@ def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> 
     assert json.loads((out / "shares.json").read_text()).keys() == rows.keys()
 
 
-def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
     (shots / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     out = tmp_path / "out"
     command = ["predict", str(story / "first"), str(shots), "--out", str(out)]
@@ -67,9 +66,7 @@ def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path
     assert {path for path in stamps if stamps[path] != again[path]} == {out / "masks" / "a.png"}
 
 
-def test_an_image_that_was_replaced_is_done_again(
-    story: Path, shots: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_an_image_that_was_replaced_is_done_again(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
     """A camera may write every image under the same name."""
     first, second = shots / "a.png", shots / "deep" / "c.png"
     camera = tmp_path / "camera"
@@ -91,7 +88,7 @@ def test_an_image_that_was_replaced_is_done_again(
     assert found[2][0] == (tmp_path / "alone" / "masks" / f"{second.stem}.png").read_bytes()
 
 
-def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path) -> None:
+def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path):
     items = find_items([str(shots / "*.png"), str(shots / "deep" / "*.png")])
     assert [item.name for item in items] == ["a", "a-2", "c"]
     for _ in range(2):  # the second time, masks and overlays lie in the folder that is searched
@@ -99,7 +96,7 @@ def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path) 
     assert len(list((shots / "out" / "masks").rglob("*.png"))) == 4
 
 
-def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Refused):
     (shots / "notes.txt").write_text("x")
     tiss("predict", story / "first", shots / "a.png", "--out", tmp_path / "out")
     for model, path, out, expected in (
@@ -113,7 +110,7 @@ def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Callable[.
         assert expected in refused("predict", story / model, path, "--out", tmp_path / out)
 
 
-def test_video(story: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_video(story: Path, tmp_path: Path, capsys: Capture):
     av = pytest.importorskip("av")
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as container:
@@ -133,7 +130,7 @@ def test_video(story: Path, tmp_path: Path, capsys: Capture) -> None:
     assert "broken video" in capsys.readouterr().err
 
 
-def test_bands_equal_the_whole(monkeypatch: Patch) -> None:
+def test_bands_equal_the_whole(monkeypatch: Patch):
     logits = torch.randn(2, 5, 9, 7, generator=torch.Generator().manual_seed(0))
     whole = predictor.upsample_labels(logits, (50, 40), "softmax")
     monkeypatch.setattr(predictor, "MOST_LOGITS", 2 * 5 * 40 * 7)  # bands of seven rows
@@ -141,7 +138,7 @@ def test_bands_equal_the_whole(monkeypatch: Patch) -> None:
     assert (whole == bands).float().mean() > 0.999  # a tie may fall either way
 
 
-def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypatch: Patch) -> None:
+def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypatch: Patch):
     model = SegmentationModel.from_pretrained(story / "third")
     image = torch.from_numpy(np.array(drawn(150, 70))).permute(2, 0, 1)
     averaged = Predictor(model, 32, native=True).one(image)
@@ -151,12 +148,12 @@ def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypa
     assert (averaged == tiled).float().mean() > 0.8  # windows disagree only where they overlap
 
 
-def test_a_strip_does_not_become_millions_of_pixels() -> None:
+def test_a_strip_does_not_become_millions_of_pixels():
     strip = torch.zeros(1, 3, 1, 3000, dtype=torch.uint8)
     assert predictor.resize(strip, 64).shape[-1] <= 3000
 
 
-def test_of_a_data_set_only_the_images_are_segmented(tmp_path: Path) -> None:
+def test_of_a_data_set_only_the_images_are_segmented(tmp_path: Path):
     for part in ("images/train", "masks/train"):
         (tmp_path / part).mkdir(parents=True)
         Image.new("L", (4, 4)).save(tmp_path / part / "a.png")

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.user.hub import serve
+from tests.user.story import Refused
 from tiss.models import SegmentationModel
 
 
@@ -19,7 +19,7 @@ def run(code: list, address: str, home: Path, token: str = "hf_test") -> subproc
     )
 
 
-def test_push_and_fetch(story: Path, tmp_path: Path) -> None:
+def test_push_and_fetch(story: Path, tmp_path: Path):
     with serve() as server:
         done = run(["-m", "tiss", "push", str(story / "second"), "team/stars"], server.address, tmp_path)
         assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def test_push_and_fetch(story: Path, tmp_path: Path) -> None:
     assert all((a == b).all() for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_refusals_are_one_line(story: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_refusals_are_one_line(story: Path, tmp_path: Path, refused: Refused):
     assert "owner/name" in refused("push", story / "first", "just-a-name")
     command = ["-m", "tiss", "push", story / "first", "team/x"]
     with serve() as server:

@@ -15,7 +15,7 @@ from tiss.models import SegmentationModel
 from tiss.user.model_source import write_card
 
 
-def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path: Path) -> None:
+def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path: Path):
     first, third, shots = str(story / "first"), str(story / "third"), story / "tomorrow" / "images"
     out = tmp_path / "difference"
     tiss("compare", first, third, "--data", story / "tomorrow", "--out", out)
@@ -39,7 +39,7 @@ def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path
         assert torch.equal(torch.from_numpy(steps.mask(0, image)).long(), expected)
 
 
-def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path) -> None:
+def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path):
     model = SegmentationModel.from_pretrained(story / "third")
     results = fakes.results("mib")
     for step in results["steps"]:
@@ -51,7 +51,7 @@ def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path) -> None:
     assert f"| 2 | moon | {value:.1f} |" in card
 
 
-def test_a_parent_that_changed_ends_the_line(story: Path, tmp_path: Path) -> None:
+def test_a_parent_that_changed_ends_the_line(story: Path, tmp_path: Path):
     for name in ("first", "second", "third"):
         shutil.copytree(story / name, tmp_path / name)
     path = tmp_path / "first" / "model.safetensors"
