@@ -64,9 +64,8 @@ def test_masks_and_features_of_each_method_after_each_step(model_runs: list[Path
     assert [masks is None for masks in shown.masks["offline"]] == [True, True, False]
     assert (shown.paint(shown.truth[0])[shown.truth[0] == 255] == 200).all()
     assert sum(len(axis.images) for axis in gallery.gallery_figure(shown, 0).axes) == 2 + 3 + 1
-    assert (
-        sum(len(axis.images) for axis in gallery.feature_figure(shown, 0).axes) == 2 + 3
-    )  # offline has no steps
+    features = gallery.feature_figure(shown, 0).axes
+    assert sum(len(axis.images) for axis in features) == 2 + 3  # offline has no steps
     assert gallery.collect_gallery(sort(results())) is None  # no models
 
 
@@ -154,9 +153,7 @@ def test_every_kind_of_figure_is_written(model_runs: list[Path], tmp_path: Path)
 
 
 def test_similarity_is_the_mean_over_the_images(model_runs: list[Path]):
-    split = gallery.even_ids(
-        load_run(model_runs[0]).scenario[-1].test, 20
-    )  # one full batch and a part of one
+    split = gallery.even_ids(load_run(model_runs[0]).scenario[-1].test, 20)  # a full batch and a part of one
     assert gallery.even_ids(split, 3).ids == tuple(split.ids[index] for index in (0, 6, 13))
     assert gallery.even_ids(split, 500).ids == split.ids
     experiment = sort(*model_runs)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.user.story import Capture, Refused, play
+from tests.user.story import Capture, Refused, Said, play
 from tiss.cli.main import main
 
 
@@ -12,6 +12,18 @@ from tiss.cli.main import main
 def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders warehouse, tonight, tomorrow with pictures; models first → second → third."""
     return play(tmp_path_factory.mktemp("story"))
+
+
+@pytest.fixture
+def said(capsys: Capture) -> Said:
+    """Runs a command that must end with `code`; returns what it printed."""
+
+    def run(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == code
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture

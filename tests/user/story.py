@@ -12,7 +12,8 @@ from tiss.data.shapes import Shapes
 
 # one colour per class: a model this small learns nothing from so few images in the drawings' own colours
 _PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
-Capture, Patch, Refused = pytest.CaptureFixture[str], pytest.MonkeyPatch, Callable[..., str]
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+Refused = Said = Callable[..., str]  # fixtures
 QUICK = ("--epochs", "30", "--batch", "4", "--lr", "0.01", "--device", "cpu")
 
 
