@@ -23,20 +23,23 @@ SEEN = {
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
-def lab(colour: str, seen: NDArray[np.float64]) -> NDArray[np.float64]:
+def lab(colour: str, seen: str) -> NDArray[np.float64]:
+    """CIELAB, in which distances are about those that people see."""
     value = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    x, y, z = TO_XYZ @ np.clip(seen @ linear, 0, 1) / TO_XYZ.sum(1)
+    x, y, z = TO_XYZ @ np.clip(np.array(seen.split(), float).reshape(3, 3) @ linear, 0, 1) / TO_XYZ.sum(1)
     f = [np.cbrt(t) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z)]
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_methods_of_one_line_differ_in_colour_to_every_reader(seen: str):
-    cones = np.array(SEEN[seen].split(), float).reshape(3, 3)
     for one, other in combinations(STYLES.values(), 2):
         if one.line == other.line:
-            assert np.linalg.norm(lab(one.colour, cones) - lab(other.colour, cones)) >= 12, (one, other)
+            assert np.linalg.norm(lab(one.colour, SEEN[seen]) - lab(other.colour, SEEN[seen])) >= 12, (
+                one,
+                other,
+            )
 
 
 def test_a_method_looks_the_same_in_every_figure():

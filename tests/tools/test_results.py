@@ -6,26 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.results import (
-    ALONE,
-    HOLDS,
-    OPEN,
-    REVERSE,
-    WITHIN,
-    Finding,
-    answered_claims,
-    decide,
-    reading_table,
-    repeat_rows,
-    spearman,
-    summary,
-    write_docs,
-)
+from tools.results import ALONE, HOLDS, OPEN, REVERSE, WITHIN, decide
 
 from tests.report.fakes import Checker, folder, results
 from tiss.report.pages import bench_tables, load_benchmarks, load_similarities, task_tables, write_results
 from tiss.report.records import collect
 from tiss.report.runs import Value
+from tools import results as tool
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,20 +43,18 @@ def root(tmp_path: Path) -> Path:
 
 
 def verdicts(root: Path) -> dict[int, str]:
-    found = answered_claims(load_benchmarks(root / "results"), load_similarities(root / "results"))
+    found = tool.answered_claims(load_benchmarks(root / "results"), load_similarities(root / "results"))
     return {claim["number"]: claim["verdict"] for claim in found}
 
 
 def test_the_pages_of_docs_are_short_and_say_what_the_records_say(tmp_path: Path):
     (tmp_path / "images").mkdir()
-    write_docs(ROOT / "results", tmp_path)
+    tool.write_docs(ROOT / "results", tmp_path)
     for name, words in (("results", 2500), ("claims", 1500), ("contrast", 600)):
         text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         assert len(text.split()) <= words
-        here, there = (
-            [line for line in page.splitlines() if line.startswith("|")]
-            for page in (text, (tmp_path / f"{name}.md").read_text(encoding="utf-8"))
-        )
+        both = text, (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        here, there = ([line for line in page.splitlines() if line.startswith("|")] for page in both)
         assert here == there, f"python -m tools.results writes {name}.md again"
 
 
@@ -87,14 +72,9 @@ def test_one_page_holds_everything(root: Path):
     (root / "results" / "bench" / "memory.json").write_text(json.dumps({"memory": [row]}))
     text = write_results(root / "results", root / "page.html").read_text()
     Checker(text)
-    for expected in (
-        "VOC 15-1 overlapped, vit_small_patch16_384",
-        "VOC 15-1 overlapped, resnet50",
-        "images of 256 px, enlarged to 448",
-        "tiss run --method mib --data voc --data.root VOCdevkit --data.crop 448",
-        "largest batch 24",
-    ):
-        assert expected.lower() in text.lower(), expected
+    told = "VOC 15-1 overlapped, vit_small_patch16_384|VOC 15-1 overlapped, resnet50|largest batch 24"
+    told += "|images of 256 px, enlarged to 448|tiss run --method mib --data voc --data.root VOCdevkit --data.crop 448"
+    assert not [one for one in told.lower().split("|") if one not in text.lower()]
     assert bench_tables(root / "results")[0]["rows"] == [["vit", "2, 4", "44"]]
 
 
@@ -108,9 +88,8 @@ def test_offline_training_of_one_task_serves_them_all_and_tasks_share_a_table(ro
     assert [one.experiment.task for one in found] == ["15-1", "15-1", "15-5", "19-1"]
     assert [one.bound is None for one in found] == [False, True, False, False]  # other epochs, another bound
     (table,) = task_tables(found)  # without the runs of other epochs
-    assert [column.group for column in table.columns[::2]] == [
-        f"{task} overlapped" for task in ("15-1", "15-5", "19-1")
-    ]
+    groups = [column.group.split()[0] for column in table.columns[::2]]
+    assert groups == ["15-1", "15-5", "19-1"]
     assert [row.labels[0] for row in table.rows] == ["FT", "MiB", "offline"]
     assert table.rows[0].cells[2] is None  # not run there
 
@@ -121,7 +100,7 @@ def test_claims_are_decided_by_the_deviation(root: Path):
     assert (found[1], found[2]) == ("holds", "not measured yet")
     assert "within the deviation" in found[8]
     keep(root, "ft mib offline", encoder="resnet50", decoder="deeplabv3")
-    claims = answered_claims(load_benchmarks(root / "results"), [])
+    claims = tool.answered_claims(load_benchmarks(root / "results"), [])
     ((finding,),) = (one["findings"] for one in claims if one.get("measure") == "kept")
     assert "MiB vit_small_patch16_384 0." in finding.figures and "MiB resnet50 0." in finding.figures
 
@@ -150,9 +129,8 @@ def test_similarities_answer_by_rank(root: Path):
         for index in range(count):
             near, score = 0.5 + index / 20, 10.0 + 10 * index
             step = {"step": 1, "previous": [near, 1 - near], "depth": [0.2, 0.1 + index / 20]}
-            methods.append(
-                {"label": str(index), "method": "ft", "steps": [{**step, "old": score, "new": score}]}
-            )
+            steps = [{**step, "old": score, "new": score}]
+            methods.append({"label": str(index), "method": "ft", "steps": steps})
         place = {"data": "voc", "task": "15-1", "setup": "overlapped", "images": 500, "methods": methods}
         (root / "results" / "voc").mkdir(exist_ok=True)
         path = root / "results" / "voc" / "voc-similarity.json"
@@ -170,7 +148,7 @@ def test_a_run_done_twice_is_compared_and_counts_once(root: Path):
     values = json.loads(path.read_text())
     values["steps"][-1]["iou"]["disc"] += 1.5
     (root / "results" / "voc-again" / path.name).write_text(json.dumps(values))
-    ((name, *_, gap),) = repeat_rows(root / "results")
+    ((name, *_, gap),) = tool.repeat_rows(root / "results")
     assert (name, gap) == (path.stem, "1.50")
     assert len(load_benchmarks(root / "results")) == 1
 
@@ -179,7 +157,7 @@ def test_readings_are_compared_with_mib_over_the_same_seeds(root: Path):
     keep(root, "mib recall", 3, holdout=0.2)
     keep(root, "tiss", 1, holdout=0.2)
     (one,) = load_benchmarks(root / "results")
-    table = reading_table(one)
+    table = tool.reading_table(one)
     assert table is not None
     base, reading = table.rows
     assert (base.labels, reading.labels) == (("MiB", "3"), ("TISS", "1"))
@@ -189,7 +167,7 @@ def test_readings_are_compared_with_mib_over_the_same_seeds(root: Path):
         new.append(json.loads(path.read_text())["steps"][-1]["scores"]["new"]["with_background"])
     assert reading.cells[4] == f"{round(new[0] - new[1], 1) + 0.0:+.1f}"  # one seed: no arrow
     keep(root, "mib ft", into="other")
-    assert [reading_table(one) is None for one in load_benchmarks(root / "results")] == [True, False]
+    assert [tool.reading_table(one) is None for one in load_benchmarks(root / "results")] == [True, False]
 
 
 def test_the_rule():
@@ -203,9 +181,7 @@ def test_the_rule():
     assert decide(value(60, None), value(10, 1.0), assumed=3.0) == HOLDS + ALONE
     assert decide(value(10, None), value(60, None), assumed=3.0) == REVERSE + ALONE
     assert decide(value(60, None), value(54, 1.0), assumed=3.0) == OPEN
-    assert (
-        decide(value(60, None), value(52, 5.0), assumed=3.0) == OPEN
-    )  # the known deviation is the larger one
+    assert decide(value(60, None), value(52, 5.0), assumed=3.0) == OPEN  # the known deviation is larger
     assert decide(value(60, 1.0), value(57, 1.0), assumed=9.0) == HOLDS  # not needed
 
 
@@ -223,9 +199,9 @@ def test_the_rule():
     ],
 )
 def test_what_is_undecided_is_counted_beside_what_is_decided(found: list[str], text: str):
-    assert summary({}, [Finding("", "", verdict) for verdict in found]) == text
+    assert tool.summary({}, [tool.Finding("", "", verdict) for verdict in found]) == text
 
 
 def test_rank_correlation():
-    assert [spearman([1, 2, 3], ys) for ys in ([2, 4, 9], [3, 2, 1])] == [1, -1]
-    assert spearman([1, 1, 1], [3, 2, 1]) == 0
+    assert [tool.spearman([1, 2, 3], ys) for ys in ([2, 4, 9], [3, 2, 1])] == [1, -1]
+    assert tool.spearman([1, 1, 1], [3, 2, 1]) == 0

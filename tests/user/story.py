@@ -74,3 +74,8 @@ def second_step(folder: Path, out: Path) -> list[str]:
     """The command that makes `second` of `first`."""
     words = ["extend", folder / "first", "--data", folder / "tonight", "--classes", "star", "--out", out]
     return [*map(str, words), *QUICK]
+
+
+def change(path: Path) -> None:
+    """Another last byte."""
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")

@@ -11,7 +11,6 @@ from PIL import Image
 from tests.user.story import Capture, Patch, Refused, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
-from tiss.palette import class_colours
 from tiss.user.compare import Comparison, Counter, ImageSet, compare_models, describe, draw_worst, tables
 from tiss.user.predict import MARGIN, PANEL
 
@@ -128,22 +127,6 @@ def test_a_class_has_one_colour_in_both_models(story: Path):
     drawn = np.asarray(draw_worst(result, images, old, new)[0][1])
     width = PANEL + MARGIN
     assert np.array_equal(drawn[20:, width : width + PANEL], drawn[20:, 2 * width : 2 * width + PANEL])
-
-
-def test_colours_of_classes_differ_and_stay():
-    colours = class_colours(24)
-    assert class_colours(60)[:24] == colours
-    for number, one in enumerate(colours):
-        for other in colours[:number]:
-            assert np.linalg.norm(oklab(one) - oklab(other)) > 0.1
-
-
-def oklab(colour: tuple[int, int, int]) -> np.ndarray:
-    """Distances in this space are those that people see."""
-    rgb = np.array(colour) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    cones = np.cbrt([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]] @ linear)
-    return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
 
 
 def test_bad_input(story: Path, tmp_path: Path, refused: Refused):

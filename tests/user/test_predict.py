@@ -122,11 +122,11 @@ def test_video(story: Path, tmp_path: Path, capsys: Capture):
         container.mux(stream_.encode())
     out = tmp_path / "out"
     tiss("predict", story / "first", path, "--out", out, "--every", 2)
-    names = sorted(file.relative_to(out / "masks").as_posix() for file in (out / "masks").rglob("*.png"))
-    assert names == ["clip/frame-000000.png", "clip/frame-000002.png", "clip/frame-000004.png"]
+    names = sorted(file.name for file in (out / "masks" / "clip").iterdir())
+    assert names == ["frame-000000.png", "frame-000002.png", "frame-000004.png"]
     (tmp_path / "noise.mp4").write_bytes(b"not a video at all")
-    noise = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
-    assert main([str(word) for word in noise]) == 1
+    words = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
+    assert main([str(word) for word in words]) == 1
     assert "broken video" in capsys.readouterr().err
 
 

@@ -13,10 +13,8 @@ from tiss.models import SegmentationModel
 
 def run(code: list, address: str, home: Path, token: str = "hf_test") -> subprocess.CompletedProcess[str]:
     hub = {"HF_ENDPOINT": address, "HF_TOKEN": token, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, *map(str, code)]
-    return subprocess.run(
-        command, env=os.environ | hub, capture_output=True, text=True, timeout=120, check=False
-    )
+    captured = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, *map(str, code)], env=os.environ | hub, **captured)
 
 
 def test_push_and_fetch(story: Path, tmp_path: Path):
