@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
 LONGEST = 1024  # longest side at which images are segmented and shown
 WAITING = 200  # images in the queue; one more is refused
+KEPT_IMAGES = 8
 SESSIONS = 64  # visitors whose last answer is kept, with images: gradio's own 10,000 would fill the memory
 PASSWORD = "TISS_APP_PASSWORD"
 EMPTY = "<p>Drop an image on the left.</p>"
@@ -106,6 +108,7 @@ def serve(
 def build(gradio: Any, steps: Steps, folder: Path) -> Any:
     """The page: an image, a slider through the steps, classes to tick, old and new side by side, and the run."""
     last = len(steps) - 1
+    opened = lru_cache(KEPT_IMAGES)(read_upload)  # the same object again: its masks are kept
     everything = list(dict.fromkeys(name for names in steps.classes for name in names[1:]))
 
     def update(path: str | None, step: float, shown: list[str], beside: bool) -> tuple[str, str]:
@@ -113,7 +116,7 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
         if path is None:
             return EMPTY, ""
         try:
-            image = read_upload(path)
+            image = opened(path)
         except TissError as error:
             raise gradio.Error(str(error), print_exception=False) from None
         pixels = image.permute(1, 2, 0).numpy()

@@ -3,7 +3,6 @@
 HTML carries its images: no file of the server is ever addressed.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -28,7 +27,7 @@ from tiss.report.runs import experiments, load_results
 from tiss.user.compare import ClassChange
 from tiss.user.model_source import Source, find_source, line_of, open_predictor, run_steps
 
-KEPT_MODELS, KEPT_MASKS = 3, 64
+KEPT_MODELS, KEPT_MASKS = 3, 24
 Report = Mapping[str, ClassChange]  # what a step's report.json says, by class
 
 
@@ -45,7 +44,7 @@ class Steps:
         self.record: dict[str, Any] = configs[-1].get("record", {})
         self.reports = [read_report(folder) for folder in folders]
         self.predictor = lru_cache(KEPT_MODELS)(self._predictor)
-        self._masks: dict[tuple[int, bytes], np.ndarray] = {}
+        self.mask = lru_cache(KEPT_MASKS)(self._mask)  # of an image that is still the same object
         self.predictor(len(self) - 1)  # a damaged folder is an error of the command, not of a visitor's click
 
     def __len__(self) -> int:
@@ -59,15 +58,9 @@ class Steps:
     def _predictor(self, step: int) -> Predictor:
         return open_predictor(Source(self.folders[step], str(self.folders[step])), None, False, self.device)
 
-    def mask(self, step: int, image: Tensor) -> np.ndarray:
-        """Class indices H × W of an image uint8 3 × H × W; the last few are kept."""
-        content = str(image.shape).encode() + image.contiguous().numpy().tobytes()
-        key = step, hashlib.blake2b(content, digest_size=16).digest()
-        found = self._masks.pop(key, None)
-        self._masks[key] = self.predictor(step).one(image).numpy() if found is None else found
-        if len(self._masks) > KEPT_MASKS:
-            del self._masks[next(iter(self._masks))]
-        return self._masks[key]
+    def _mask(self, step: int, image: Tensor) -> np.ndarray:
+        """Class indices H × W of an image uint8 3 × H × W."""
+        return self.predictor(step).one(image).numpy()
 
 
 def read_report(folder: Path) -> Report:

@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tiss.cli.flags import NoOptions
 from tiss.config import REQUIRED, setting
@@ -125,16 +125,8 @@ def predict(options: PredictOptions) -> int:
         import_av()
     source = find_source(options.model)
     predictor = open_predictor(source, options.size, options.native, options.device)
-    done = predict_items(
-        predictor,
-        items,
-        out,
-        source.hash(),
-        TerminalReporter(),
-        batch=options.batch,
-        every=options.every,
-        opacity=options.opacity,
-    )
+    how: Any = {"batch": options.batch, "every": options.every, "opacity": options.opacity}
+    done = predict_items(predictor, items, out, source.hash(), TerminalReporter(), **how)
     before = f" ({done.resumed} of them earlier)" if done.resumed else ""
     print(f"{len(done.shares)} images{before}; masks, overlays and shares.csv are in {out}")
     for line in done.broken:

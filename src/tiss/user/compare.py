@@ -174,27 +174,22 @@ class Counter:
         either = self.both.sum(0) + self.both.sum(1) - shared
         old_area, new_area = self.all.sum(1), self.all.sum(0)
         old_area[BACKGROUND] -= self.all[BACKGROUND, self.only_new].sum()  # not lost, but found
-        pixels = max(1, self.all.sum())
+        pixels = self.all.sum()
+
+        def share(part: Any, whole: Any) -> float | None:
+            return 100 * float(part) / float(whole) if whole else None
+
         rows = []
         for channel, name in enumerate(self.space):
             new = not self.old or (channel > 0 and name not in self.old)
             kind = "new" if new else "old" if channel == 0 or name in self.new else "gone"
             known = self.has_labels and name in self.images.labelled
-            rows.append(
-                ClassChange(
-                    name,
-                    kind,
-                    before[channel] if known and kind != "new" else None,
-                    after[channel] if known and kind != "gone" else None,
-                    100 * float(shared[channel] / either[channel])
-                    if kind == "old" and either[channel]
-                    else None,
-                    100 * float(old_area[channel]) / pixels if kind != "new" else None,
-                    100 * float(new_area[channel]) / pixels,
-                )
-            )
-        total = int(self.both.sum())
-        return rows, 100 * int(np.trace(self.both)) / total if total and self.old else None
+            one = before[channel] if known and kind != "new" else None
+            two = after[channel] if known and kind != "gone" else None
+            agreement = share(shared[channel], either[channel]) if kind == "old" else None
+            area = share(old_area[channel], pixels) if kind != "new" else None
+            rows.append(ClassChange(name, kind, one, two, agreement, area, share(new_area[channel], pixels)))
+        return rows, share(np.trace(self.both), self.both.sum()) if self.old else None
 
 
 def compare_models(
