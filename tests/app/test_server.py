@@ -21,7 +21,7 @@ from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
 from tiss.app.steps import image_html, open_steps, run_html, steps_html
 from tiss.errors import TissError
-from tiss.user.compare import ClassChange
+from tiss.user.changes import ClassChange
 
 
 def free_port() -> int:

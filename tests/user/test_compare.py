@@ -1,6 +1,7 @@
 """Two models side by side: the figures against a plain recomputation, with and without labels."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, tiss
+from tests.user.story import Capture, Patch, Refused, Said, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
-from tiss.user.compare import Comparison, Counter, ImageSet, compare_models, describe, draw_worst, tables
+from tiss.user.changes import ClassChange, Comparison, check_limits, describe, tables
+from tiss.user.compare import Counter, ImageSet, compare_models, draw_worst
 from tiss.user.predict import MARGIN, PANEL
 
 SPACE = ("background", "disc", "square")
@@ -84,9 +86,51 @@ def test_a_class_that_shrinks_is_reported_without_any_label():
     rows, same = counted(old, new, SPACE, SPACE)
     assert (rows[1].area_before, rows[1].area_after, rows[1].area_change) == (25, 2.5, pytest.approx(-90))
     result = Comparison(rows, 1, same, [], judged=False)
-    (line,) = (line for line in describe(result) if "shrinks" in line)
-    assert "disc" in line
+    assert describe(result)[-1] == result.warning and "disc (25.0 → 2.5 % of the pixels)" in result.warning
     assert tables(result)[-1][3] == {(1, 2): "worse", (1, 3): "worse"}
+    assert not check_limits(result, {"area": -89.0})[0] and check_limits(result, {"area": -91.0})[0]
+    assert not check_limits(result, {"old": -50.0})[0]  # not measured: no labels
+
+
+@pytest.mark.parametrize(
+    ("one", "first", "lost"),
+    [
+        (ClassChange("disc", before=60.0, after=56.0), False, ["disc"]),
+        (ClassChange("disc", before=60.0, after=57.5), False, []),
+        (ClassChange("background", before=90.0, after=82.0), True, []),
+        (ClassChange("background", before=90.0, after=79.0), True, ["background"]),
+        (ClassChange("background", agreement=1.3), True, ["background"]),
+        (ClassChange("background", agreement=92.0), True, []),
+        (ClassChange("star", "new", after=3.0), False, []),
+    ],
+)
+def test_what_is_worth_a_warning(one: ClassChange, first: bool, lost: list[str]):
+    classes = [one] if first else [ClassChange("background"), one]
+    result = Comparison(classes, 1, None, [], judged=False)
+    assert list(result.losses) == lost and bool(result.warning) == bool(lost)
+    assert len(result.to_json()["warnings"]) == len(lost)
+
+
+def destroy(folder: Path, name: str) -> SegmentationModel:
+    """The model with a class that it never predicts."""
+    model = SegmentationModel.from_pretrained(folder)
+    with torch.no_grad():
+        model.head.biases[0][model.classes.index(name)] = -1e4
+    return model
+
+
+def test_a_destroyed_class_fails_in_one_line(story: Path, tmp_path: Path, said: Said):
+    destroy(story / "first", "disc").save_pretrained(tmp_path / "worse")
+    command = ["compare", story / "first", tmp_path / "worse", "--data", story / "warehouse"]
+    text = said(*command, "--out", tmp_path / "page", "--fail-below", "old:-1.0,area:-5", code=1)
+    (warning,) = (line for line in text.splitlines() if line.startswith("warning: "))
+    assert re.search(r"disc \([\d.]+ → 0\.0 % of the pixels, IoU [\d.]+ → 0\.0\)", warning)
+    assert text.splitlines()[-1].startswith("failed: old ")
+    report = json.loads((tmp_path / "page" / "report.json").read_text())
+    assert report["warnings"][0].startswith("disc: ")
+    assert 'class="lead bad">disc' in (tmp_path / "page" / "report.html").read_text()
+    same = ["compare", story / "first", story / "first", "--data", story / "warehouse"]
+    assert "passed: old " in said(*same, "--fail-below", "old:-1.0", "--images", story / "tonight" / "images")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +178,8 @@ def test_bad_input(story: Path, tmp_path: Path, refused: Refused):
     assert "--data missing" in refused(*command)
     assert "no images there" in refused(*command, "--data", tmp_path)
     assert "--size 3" in refused(*command, "--data", story / "tonight", "--size", 3)
+    for limits, expected in (("oldest:1", "'old'"), ("old", "--fail_below old: give a number")):
+        assert expected in refused(*command, "--data", story / "tonight", "--fail-below", limits)
 
 
 def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch):

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Patch, Refused, change, second_step, tiss, write_folder
+from tests.user.story import Patch, Refused, Said, change, second_step, tiss, write_folder
 from tiss.engine.loop import LossLog
 from tiss.models import SegmentationModel
 from tiss.user import train
@@ -85,6 +86,23 @@ def test_areas_are_compared_on_more_images(story: Path, tmp_path: Path):
     more, plain = report(tmp_path / "out"), report(story / "second")
     assert more["star"]["after"] == plain["star"]["after"]  # scores are those of the held-out images
     assert more["disc"]["area_before"] > plain["disc"]["area_before"]  # the warehouse shows more discs
+
+
+def test_extend_says_what_it_destroyed(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
+    """The second step's training, after which nothing is a disc any more."""
+    plain = train.Session.learn
+
+    def learn(session: train.Session, *rest: object) -> float:
+        seconds = plain(session, *rest)
+        with torch.no_grad():
+            session.model.head.biases[0][1] = -1e4
+        return seconds
+
+    monkeypatch.setattr(train.Session, "learn", learn)
+    text = said(*second_step(story, tmp_path / "out"), "--epochs", 1)
+    assert "warning: the new model has lost part of disc (" in text
+    (warning,) = json.loads((tmp_path / "out" / "report.json").read_text())["warnings"]
+    assert re.match(r"disc: [\d.]+ → 0\.0 % of the pixels", warning)
 
 
 def paint_masks(data: Path, value: int) -> None:

@@ -24,7 +24,7 @@ from tiss.report.pages import section_of
 from tiss.report.plots import canvas, inline_svg
 from tiss.report.render import embed, render
 from tiss.report.runs import experiments, load_results
-from tiss.user.compare import ClassChange
+from tiss.user.changes import ClassChange
 from tiss.user.model_source import Source, find_source, line_of, open_predictor, run_steps
 
 KEPT_MODELS, KEPT_MASKS = 3, 24

@@ -141,6 +141,8 @@ class CompareOptions:
     data: str = setting(REQUIRED, "folder of images, labelled or not")
     out: str | None = setting(None, "folder for report.html and the images that lost most (None: text only)")
     size: int | None = setting(None, "shorter side at which both models see images (None: each its own)")
+    images: str | None = setting(None, "more images on which to compare the area of the old classes")
+    fail_below: str | None = setting(None, "limits, as in old:-1.0,new:50; exit code 1 below one of them")
     json: bool = setting(False, "print the result as JSON")
     device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
 
@@ -148,34 +150,44 @@ class CompareOptions:
 def compare(options: CompareOptions) -> int:
     """What a new model gained and what it lost. --data is a labelled folder (images/, masks/, classes.txt; images/test
     is used if it exists) or any folder of images. Classes with labels get their IoU under both models. Every old class
-    gets the area that it covers under both, in red where it shrinks. --out also writes a page with the images that lost
-    most.
+    gets the area that it covers under both, in red where it shrinks, and a warning names the classes that lost much.
+    --out also writes a page with the images that lost most.
+    --fail-below is for CI: limits for old (mean change of the old classes' IoU, in points), new (mean IoU of the new
+    classes) and area (change of an old class's area in %, which needs no labels); a figure that cannot be measured on
+    these images is below its limit.
 
     Examples:
       tiss compare first second --data warehouse
+      tiss compare first second --data warehouse --fail-below old:-1.0,new:50
       tiss compare first second --data shots --out difference
     """
     from tiss.engine.progress import TerminalReporter
-    from tiss.user.compare import compare_models, describe, draw_worst, open_images, write_comparison
+    from tiss.user.changes import check_limits, describe, read_limits
+    from tiss.user.compare import compare_models, draw_worst, open_images, write_comparison
     from tiss.user.model_source import check_out, find_source, open_predictor
 
+    limits = read_limits(options.fail_below) if options.fail_below else {}
     out = check_out(options.out) if options.out else None
     sources = find_source(options.old), find_source(options.new)
     old, new = (open_predictor(source, options.size, False, options.device) for source in sources)
     images = open_images(options.data, old.classes, new.classes)
-    result = compare_models(old, new, images, TerminalReporter())
+    more = [open_images(options.images, old.classes, new.classes)] if options.images else []
+    result = compare_models(old, new, images, TerminalReporter(), more)
     if out is not None:
         drawn = draw_worst(result, images, old, new)
         write_comparison(out, f"{options.old} and {options.new}", result, drawn)
     if options.json:
         print(json.dumps(result.to_json(), indent=2))
-        return 0
-    print("\n".join([*describe(result), *(f"  {caption}" for caption in result.captions().values())]))
-    for line in result.broken:
-        print(f"tiss: left out: {line}", file=sys.stderr)
-    if out is not None:
-        print(f"open {out / 'report.html'}")
-    return 0
+    else:
+        print("\n".join([*describe(result), *(f"  {caption}" for caption in result.captions().values())]))
+        for line in result.broken:
+            print(f"tiss: left out: {line}", file=sys.stderr)
+        if out is not None:
+            print(f"open {out / 'report.html'}")
+    passed, line = check_limits(result, limits)
+    if limits:
+        print(line, file=sys.stderr if options.json else sys.stdout)
+    return 0 if passed else 1
 
 
 @dataclass(frozen=True)
