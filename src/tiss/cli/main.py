@@ -22,6 +22,7 @@ COMMANDS = {
     "train": ("models:train", "a first model from your own labelled images"),
     "extend": ("models:extend", "teach a model new classes from a few of your images"),
     "predict": ("models:predict", "segment images, folders, videos"),
+    "suggest": ("models:suggest", "which images to label next, with a contact sheet"),
     "compare": ("models:compare", "two models side by side on your images"),
     "export": ("models:export", "a model as ONNX or torch.export, checked against the original"),
     "push": ("models:push", "upload a model folder to a hub"),

@@ -135,6 +135,41 @@ def predict(options: PredictOptions) -> int:
 
 
 @dataclass(frozen=True)
+class SuggestOptions:
+    model: str = setting(REQUIRED, "model folder, run folder or hub name", positional=True)
+    path: tuple[str, ...] = setting(REQUIRED, "images, folders or patterns to choose from", positional=True)
+    count: int = setting(50, "number of images")
+    labelled: str | None = setting(None, "images that have labels already: others like them come last")
+    out: str = setting("suggested", "folder for list.txt and the contact sheet")
+    size: int | None = setting(None, "shorter side at which the model sees images (None: the model's own)")
+    device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+
+
+def suggest(options: SuggestOptions) -> int:
+    """Which images to label next: those of which the model is unsure and that are unlike one another and unlike what
+    is labelled. Near-duplicates are left out. Writes list.txt, one path per line, and sheet.png, a contact sheet.
+
+    Examples:
+      tiss suggest second shots --count 20
+      tiss suggest second 'camera/*.jpg' --labelled warehouse --out next
+    """
+    from tiss.engine.progress import TerminalReporter
+    from tiss.report.render import format_table
+    from tiss.user import suggest as user
+    from tiss.user.model_source import check_out
+
+    out = check_out(options.out)
+    known = [options.labelled] if options.labelled else ()
+    how: Any = {"labelled": known, "size": options.size, "device": options.device, "reporter": TerminalReporter()}
+    found = user.suggest(options.model, options.path, options.count, **how)
+    user.write_suggestions(out, found)
+    rows = [(str(one.path), f"{one.uncertainty:.3f}", f"{one.novelty:.2f}") for one in found]
+    print(format_table(("image", "uncertainty", "novelty"), rows))
+    print(f"\n{len(found)} images: {out / 'list.txt'}, {out / 'sheet.png'}")
+    return 0
+
+
+@dataclass(frozen=True)
 class CompareOptions:
     old: str = setting(REQUIRED, "the model before: a model folder, run folder or hub name", positional=True)
     new: str = setting(REQUIRED, "the model after", positional=True)
