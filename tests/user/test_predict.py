@@ -1,23 +1,29 @@
 """Masks, overlays and shares; batches, any size, resuming, broken files, videos."""
 
 import csv
+import io
 import json
 import os
+import re
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, tiss
+from tests.user.story import Capture, Patch, Refused, Said, tiss
 from tiss.cli.main import main
 from tiss.engine import predictor
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.randomness import stream
-from tiss.user.predict import find_items
+from tiss.user import items
+from tiss.user.items import CAMERAS, find_items
 
 
 def drawn(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -128,6 +134,49 @@ def test_video(story: Path, tmp_path: Path, capsys: Capture):
     words = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
     assert main([str(word) for word in words]) == 1
     assert "broken video" in capsys.readouterr().err
+
+
+def test_raw_frames_from_standard_input(
+    story: Path, tmp_path: Path, monkeypatch: Patch, said: Said, refused: Refused
+):
+    frames = [np.asarray(drawn(48, 32, index)) for index in range(5)]
+    raw = b"".join(frame.tobytes() for frame in frames)
+    words = ["predict", story / "first", "-", "--device", "cpu", "--out"]
+
+    def send(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+    send(raw)
+    text = said(*words, tmp_path / "out", "--frame-size", "48x32", "--every", 2, "--frames", 2)
+    assert re.search(r"2 images, [\d.]+ per second", text)
+    model = Predictor(SegmentationModel.from_pretrained(story / "first"), 32)
+    for number in (0, 2):
+        mask = np.array(Image.open(tmp_path / "out" / "masks" / "stdin" / f"frame-{number:06d}.png"))
+        assert np.array_equal(mask, model.predict(frames[number]).mask)
+    send(raw)
+    assert "cannot resume" in refused(*words, tmp_path / "out", "--frame-size", "48x32", "--every", 2)
+    assert "--frame_size standard input needs" in refused(*words, tmp_path / "o2")
+    assert not (tmp_path / "o2").exists()
+    assert "within a frame" in refused(*words, tmp_path / "o3", "--frame-size", "47x31", last=True)
+    assert "--frame_size 48: give" in refused(*words, tmp_path / "o4", "--frame-size", "48")
+
+
+def test_a_camera(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
+    pytest.importorskip("av")
+    monkeypatch.setitem(CAMERAS, sys.platform, ("lavfi", "testsrc=size=48x32:rate=5:duration={}"))
+    said("predict", story / "first", "camera:2", "--frames", 3, "--out", tmp_path / "out", "--device", "cpu")
+    names = sorted(path.name for path in (tmp_path / "out" / "masks" / "camera-2").iterdir())
+    assert names == [f"frame-{number:06d}.png" for number in range(3)]
+
+
+def test_a_stream_ends_with_ctrl_c(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
+    def frames(*_: object) -> Iterator[np.ndarray]:
+        yield np.asarray(drawn(48, 32))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(items, "raw_frames", frames)
+    said("predict", story / "first", "-", "--frame-size", "48x32", "--batch", 1, "--out", tmp_path / "out")
+    assert "stdin/frame-000000" in (tmp_path / "out" / "shares.csv").read_text()
 
 
 def test_bands_equal_the_whole(monkeypatch: Patch):

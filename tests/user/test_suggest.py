@@ -28,7 +28,9 @@ def test_a_list_and_a_contact_sheet(story: Path, tmp_path: Path, said: Said, ref
     for path in sorted((story / "warehouse" / "images").iterdir())[:6]:
         image = Image.open(path)
         image.save(shots / path.name)
-        image.point(lambda value: min(255, value + 1)).save(shots / f"again-{path.name}")  # not quite the same
+        image.point(lambda value: min(255, value + 1)).save(
+            shots / f"again-{path.name}"
+        )  # not quite the same
         names.append(path.stem)
     words = ["suggest", story / "first", shots, "--count", 50, "--device", "cpu", "--out", tmp_path / "out"]
     assert "uncertainty" in said(*words)

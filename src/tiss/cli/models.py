@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,47 +89,64 @@ def extend(options: ExtendOptions) -> int:
 @dataclass(frozen=True)
 class PredictOptions:
     model: str = setting(REQUIRED, "model folder, run folder or hub name", positional=True)
-    path: tuple[str, ...] = setting(REQUIRED, "images, folders, patterns, videos", positional=True)
+    path: tuple[str, ...] = setting(
+        REQUIRED, "images, folders, patterns, videos, camera:0, - for raw frames from stdin", positional=True
+    )
     out: str = setting("predictions", "folder for the results")
     size: int | None = setting(None, "shorter side at which the model sees images (None: the model's own)")
     native: bool = setting(False, "keep large images at their own size and slide a window over them")
     batch: int = setting(8, "images of one size segmented at once")
     every: int = setting(1, "of a video, take one frame out of this many")
+    frames: int | None = setting(None, "of a video or camera, stop after this many frames")
+    frame_size: str | None = setting(None, "of raw rgb24 frames from stdin, WIDTHxHEIGHT")
     opacity: float = setting(0.55, "opacity of the colours in the overlays, 0 to 1")
     device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
 
     def __post_init__(self) -> None:
-        for name in ("batch", "every"):
-            if getattr(self, name) < 1:
+        for name in ("batch", "every", "frames"):
+            if (getattr(self, name) or 1) < 1:
                 raise TissError(f"{getattr(self, name)}: must be 1 or more", setting=name)
+        if self.frame_size and not re.fullmatch(r"[1-9]\d{0,4}x[1-9]\d{0,4}", self.frame_size):
+            raise TissError(
+                f"{self.frame_size}: give width and height, such as 640x480", setting="frame_size"
+            )
 
 
 def predict(options: PredictOptions) -> int:
-    """Segments images, whole folders, patterns such as 'shots/*.jpg' and videos. Writes into --out
+    """Segments images, whole folders, patterns such as 'shots/*.jpg', videos, a camera (camera:0 is the first one,
+    Ctrl-C stops it) and raw rgb24 frames from standard input (-). Writes into --out
       masks/      PNGs whose pixel values are class numbers, at the image's own size
       overlays/   the image with each class in its colour and a legend
       shares.csv  the share of each image that each class covers; shares.json has the same
-    The same command resumes after a stop. Files that cannot be read are listed in broken.txt; the exit code is then 1.
+    States the images per second. The same command resumes after a stop, except for streams. Files that cannot be read
+    are listed in broken.txt; the exit code is then 1.
 
     Examples:
       tiss predict second shots --out segmented
       tiss predict second 'shots/*.jpg' night.mp4 --every 10 --out segmented
       tiss predict second aerial.tif --native --out segmented
+      tiss predict second camera:0 --frames 100 --out live
+      ffmpeg -i night.mp4 -f rawvideo -pix_fmt rgb24 - | tiss predict second - --frame-size 1280x720 --out segmented
     """
     from tiss.engine.progress import TerminalReporter
+    from tiss.user.items import STDIN, find_items, import_av
     from tiss.user.model_source import find_source, open_predictor
-    from tiss.user.predict import SETTINGS, find_items, import_av, predict_items
+    from tiss.user.predict import SETTINGS, predict_items
 
     out = Path(options.out).expanduser()
     items = find_items(options.path, out if (out / SETTINGS).is_file() else None)
-    if any(item.is_video for item in items):
+    if any(item.is_video and str(item.path) != STDIN for item in items):
         import_av()
+    size = tuple(map(int, options.frame_size.split("x"))) if options.frame_size else None
     source = find_source(options.model)
     predictor = open_predictor(source, options.size, options.native, options.device)
     how: Any = {"batch": options.batch, "every": options.every, "opacity": options.opacity}
+    how |= {"frames": options.frames, "frame_size": size}
     done = predict_items(predictor, items, out, source.hash(), TerminalReporter(), **how)
     before = f" ({done.resumed} of them earlier)" if done.resumed else ""
-    print(f"{len(done.shares)} images{before}; masks, overlays and shares.csv are in {out}")
+    count = len(done.shares) - done.resumed
+    speed = f", {count / done.seconds:.1f} per second with reading and writing" if count else ""
+    print(f"{len(done.shares)} images{before}{speed}; masks, overlays and shares.csv are in {out}")
     for line in done.broken:
         print(f"tiss: left out: {line}", file=sys.stderr)
     return 1 if done.broken else 0
@@ -160,7 +178,12 @@ def suggest(options: SuggestOptions) -> int:
 
     out = check_out(options.out)
     known = [options.labelled] if options.labelled else ()
-    how: Any = {"labelled": known, "size": options.size, "device": options.device, "reporter": TerminalReporter()}
+    how: Any = {
+        "labelled": known,
+        "size": options.size,
+        "device": options.device,
+        "reporter": TerminalReporter(),
+    }
     found = user.suggest(options.model, options.path, options.count, **how)
     user.write_suggestions(out, found)
     rows = [(str(one.path), f"{one.uncertainty:.3f}", f"{one.novelty:.2f}") for one in found]

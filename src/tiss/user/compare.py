@@ -21,7 +21,8 @@ from tiss.report.render import embed, write_page
 from tiss.scenarios import Split
 from tiss.user.changes import ClassChange, Comparison, describe, tables
 from tiss.user.folder_step import LabelledFolder
-from tiss.user.predict import find_images, side_by_side, to_png
+from tiss.user.items import find_images
+from tiss.user.predict import side_by_side, to_png
 
 WORST = 4  # images that a report shows
 LEAST = 0.05  # percent of an image that must have changed for it to be shown

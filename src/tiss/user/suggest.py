@@ -19,8 +19,9 @@ from tiss.engine.predictor import Predictor, resize
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.files import write_bytes, write_text
+from tiss.user.items import find_images
 from tiss.user.model_source import find_source, open_predictor
-from tiss.user.predict import INK, LINE, MARGIN, PAPER, find_images, font, to_png
+from tiss.user.predict import INK, LINE, MARGIN, PAPER, font, to_png
 
 # Of the median distance to the mean point: nearer images show the same. With DINOv2 on CamVid, a photo and its JPEG
 # copy are 0.12 to 0.24 apart, neighbouring frames at one per second 0.7 and more.
