@@ -20,6 +20,7 @@ _PUBLIC = {
     "tiss.methods.base": "all_sum Method register_method Settings",
     "tiss.models": "Decoder Encoder EncoderOptions from_pretrained Level Need Output SegmentationModel Tuned",
     "tiss.scenarios": "load_scenario Scenario Step",
+    "tiss.user.suggest": "suggest",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {
     "register_dataset": ("tiss.data.base", "DATASETS.register"),
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from tiss.scenarios import Scenario as Scenario
     from tiss.scenarios import Step as Step
     from tiss.scenarios import load_scenario as load_scenario
+    from tiss.user.suggest import suggest as suggest
 
     register_dataset, register_decoder, register_encoder = (
         DATASETS.register,

@@ -5,11 +5,11 @@ import colorsys
 Colour = tuple[int, int, int]
 
 BACKGROUND_COLOUR: Colour = (40, 40, 40)
-# The first three are Okabe and Ito's. Each further one is the colour farthest from all before it in OKLab, for normal
-# and for red-green blind sight.
+# The first three are Okabe and Ito's. Each further one is the colour farthest from all before it in CIELAB, where
+# distances for red-green blind sight count 2.6 times; tests/test_palette.py states how far that is.
 FIRST = """
-    e69f00 56b4e9 009e73 0000ff b400b4 00ff96 a53c00 ff69a5 ffc3ff 0f5a87 7869ff ffe100
-    3c5a0f ff0000 5a1eb4 f00fff a569a5 96005a 78c369 87782d 5ae1d2 ff87ff ffa596 8700ff
+    e69f00 56b4e9 009e73 0000ff 961e96 b4001e d2ff00 f0d2b4 00ff78 0078ff ff78b4 00ffff
+    96963c d200f0 ff0000 ff00b4 965a78 965a3c 5a00b4 fff05a d278ff 96f096 f09696 1e5a1e
 """
 GOLDEN = 0.6180339887498949  # for more classes than that: steps of the golden ratio spread the hues
 

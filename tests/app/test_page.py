@@ -55,12 +55,12 @@ def slide(page: Browser, step: int) -> None:
     page.wait(f"document.querySelector('#now figcaption')?.textContent.startsWith('step {step}:')")
 
 
-def test_upload_is_segmented(page: Browser) -> None:
+def test_upload_is_segmented(page: Browser):
     assert caption(page) == "step 2: + moon"
     assert page.evaluate("document.querySelector('#now .shown img').src").startswith("data:image/png")
 
 
-def test_pointer_names_the_class(page: Browser) -> None:
+def test_pointer_names_the_class(page: Browser):
     page.wait("document.querySelector('#now .index img').naturalWidth > 0")
     place = page.evaluate("(() => { const r = document.querySelector('#now .shown img').getBoundingClientRect();"
                           " return [r.left + r.width / 2, r.top + r.height / 2]; })()")  # fmt: skip
@@ -70,7 +70,7 @@ def test_pointer_names_the_class(page: Browser) -> None:
     assert name in ("background", "disc", "square", "star", "moon")
 
 
-def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, tmp_path: Path) -> None:
+def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, tmp_path: Path):
     assert "moon" in page.evaluate("document.querySelector('#now figure').dataset.names")
     slide(page, 0)
     assert "star" not in page.evaluate("document.querySelector('#now figure').dataset.names")
@@ -86,7 +86,7 @@ def test_slider_goes_through_the_steps_and_old_stands_beside_new(page: Browser, 
         (Path(folder) / "app.png").write_bytes(picture)
 
 
-def test_classes_can_be_hidden(page: Browser) -> None:
+def test_classes_can_be_hidden(page: Browser):
     source = "document.querySelector('#now .shown img').src"
     before = page.evaluate(source)
     click = "document.querySelectorAll('#classes input[type=checkbox]').forEach(box => box.click())"
@@ -97,7 +97,7 @@ def test_classes_can_be_hidden(page: Browser) -> None:
     page.wait(f"{source} === {before!r}")
 
 
-def test_tab_with_curves_and_table(page: Browser) -> None:
+def test_tab_with_curves_and_table(page: Browser):
     page.evaluate(
         "[...document.querySelectorAll('button[role=tab]')].find(tab => tab.textContent.trim() === 'Run').click()"
     )
@@ -107,7 +107,7 @@ def test_tab_with_curves_and_table(page: Browser) -> None:
     assert page.evaluate("document.querySelector('#run svg') !== null")
 
 
-def test_no_file_of_the_machine_is_served(page: Browser, story: Path) -> None:
+def test_no_file_of_the_machine_is_served(page: Browser, story: Path):
     address = page.evaluate("location.origin")
     for path in (story / "third" / "config.json", Path("/etc/hostname"), Path(__file__)):
         assert fetch(f"{address}/gradio_api/file={path}")[0] in (403, 404)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,12 @@ import pytest
 from PIL import Image
 
 from tests.report import fakes
-from tests.user.story import Patch
+from tests.user.story import Patch, Refused
 from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
 from tiss.app.steps import image_html, open_steps, run_html, steps_html
 from tiss.errors import TissError
+from tiss.user.changes import ClassChange
 
 
 def free_port() -> int:
@@ -30,7 +31,7 @@ def free_port() -> int:
         return port
 
 
-def test_bad_places_are_one_line(story: Path, refused: Callable[..., str]) -> None:
+def test_bad_places_are_one_line(story: Path, refused: Refused):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -43,7 +44,7 @@ def test_bad_places_are_one_line(story: Path, refused: Callable[..., str]) -> No
     check_place(Place("0.0.0.0", free_port(), password="long enough"))
 
 
-def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch: Patch):
     path = tmp_path / "picture.png"
     Image.new("RGB", (60, 40)).save(path)
     assert read_upload(str(path)).shape == (3, 40, 60)
@@ -61,18 +62,21 @@ def test_uploads_are_limited_and_errors_name_no_path(tmp_path: Path, monkeypatch
         read_upload(str(path))
 
 
-def test_names_cannot_break_out_of_the_page() -> None:
+def test_names_cannot_break_out_of_the_page():
     evil = '"><script>alert(1)</script>'
     html = image_html(
         evil, np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8), ["background", evil], [evil]
     )
     assert "<script" not in html
     record = {"history": [{"step": 0, "classes": [evil], "method": evil}]}
-    reports = [{evil: {"after": 1.0, "area_before": 2.0, "area_after": 1.0}}, {evil: {}}]
+    reports = [
+        {evil: ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)},
+        {evil: ClassChange(evil)},
+    ]
     assert "<script" not in steps_html(["background", evil], record, reports)
 
 
-def test_hidden_classes_are_not_drawn() -> None:
+def test_hidden_classes_are_not_drawn():
     image, mask = np.full((4, 4, 3), 90, np.uint8), np.ones((4, 4), np.uint8)
     drawn, plain = (image_html("t", image, mask, ["background", "disc"], shown) for shown in (["disc"], []))
     assert re.findall(r'class="shown">[^>]*', drawn) != re.findall(r'class="shown">[^>]*', plain)
@@ -113,9 +117,7 @@ def fetch(address: str, data: bytes | None = None) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_password_guards_everything_and_answers_name_no_folder(
-    story: Path, running: tuple[str, Path]
-) -> None:
+def test_password_guards_everything_and_answers_name_no_folder(story: Path, running: tuple[str, Path]):
     address, home = running
     for path in ("/config", "/gradio_api/info", "/gradio_api/file=" + str(story / "third" / "config.json")):
         assert fetch(address + path)[0] in (401, 403, 404)
@@ -125,7 +127,7 @@ def test_password_guards_everything_and_answers_name_no_folder(
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
-def test_a_run_has_its_curves_and_tables(story: Path, tmp_path: Path) -> None:
+def test_a_run_has_its_curves_and_tables(story: Path, tmp_path: Path):
     run = fakes.folder(tmp_path, fakes.results("mib"))
     ignore = shutil.ignore_patterns("confusion*")  # that of a step of the fake run would have other classes
     for step, name in enumerate(("first", "second", "third")):
@@ -136,7 +138,7 @@ def test_a_run_has_its_curves_and_tables(story: Path, tmp_path: Path) -> None:
     assert "<svg" in html and "<table" in html and str(tmp_path) not in html
 
 
-def test_a_model_has_every_class_step_by_step(story: Path) -> None:
+def test_a_model_has_every_class_step_by_step(story: Path):
     steps = open_steps(str(story / "third"), "cpu")
     titles = ["step 0: + disc, square", "step 1: + star", "step 2: + moon"]
     assert [steps.title(step) for step in range(len(steps))] == titles
@@ -150,7 +152,8 @@ def test_a_model_has_every_class_step_by_step(story: Path) -> None:
     assert "<svg" in html
 
 
-def test_a_class_that_shrinks_is_red() -> None:
-    reports = [{"disc": {"after": 60.0}}, {"disc": {"area_before": 9.0, "area_after": 2.0}}]
+def test_a_class_that_shrinks_is_red():
+    changes = ClassChange("disc", after=60.0), ClassChange("disc", area_before=9.0, area_after=2.0)
+    reports = [{"disc": one} for one in changes]
     html = steps_html(["background", "disc"], {"history": [{"step": 0}, {"step": 1}]}, reports)
     assert re.search(r'class="worse">9\.0 → 2\.0<', html)

@@ -1,5 +1,5 @@
-"""The line of a command that is refused."""
+"""What a command prints, and the line of one that is refused."""
 
-from tests.user.conftest import refused
+from tests.user.conftest import refused, said
 
-__all__ = ["refused"]
+__all__ = ["refused", "said"]

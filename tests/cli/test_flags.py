@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.fakes import folder, results
-from tests.user.story import Capture
+from tests.user.story import Capture, Refused
 from tiss.cli.flags import execute, flags_of, help_text, parse_flags
 from tiss.config import REQUIRED, RunConfig, merge, setting
 from tiss.errors import TissError
@@ -123,8 +123,6 @@ def test_help_has_usage_flags_and_examples():
         (["predict", "m", "x", "--every", "0"], "--every 0"),
     ],
 )
-def test_commands_name_their_own_flags(
-    words: list[str], expected: str, tmp_path: Path, refused: Callable[..., str]
-):
+def test_commands_name_their_own_flags(words: list[str], expected: str, tmp_path: Path, refused: Refused):
     folder(tmp_path, results("ft"))
     assert expected in refused(*[tmp_path if word == "DIR" else word for word in words])

@@ -10,7 +10,7 @@ from tiss.cli import main as module
 from tiss.cli.flags import NoOptions
 
 
-def test_help_of_every_command_is_quick() -> None:
+def test_help_of_every_command_is_quick():
     """Not even the help of `run` imports torch."""
     code = """
 import sys
@@ -34,14 +34,14 @@ def failing(error: BaseException) -> Mock:
     return Mock(report=run)
 
 
-def test_a_full_disk_anywhere_is_one_line(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_full_disk_anywhere_is_one_line(monkeypatch: Patch, capsys: Capture):
     error = OSError(errno.ENOSPC, "No space left on device", "report.html")
     monkeypatch.setattr(module, "import_module", lambda name: failing(error))
     assert module.main(["report"]) == 2
     assert capsys.readouterr().err == "tiss: report.html: No space left on device\n"
 
 
-def test_other_errors_of_the_system_are_not_hidden(monkeypatch: Patch) -> None:
+def test_other_errors_of_the_system_are_not_hidden(monkeypatch: Patch):
     monkeypatch.setattr(module, "import_module", lambda name: failing(OSError(errno.EBADF, "bad")))
     with pytest.raises(OSError, match="bad"):
         module.main(["report"])
@@ -51,9 +51,7 @@ def test_other_errors_of_the_system_are_not_hidden(monkeypatch: Patch) -> None:
     ("command", "said"),
     [("run", "with --resume"), ("grid", "the same command resumes"), ("eval", "stopped\n")],
 )
-def test_what_resumes_after_an_interruption(
-    command: str, said: str, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_what_resumes_after_an_interruption(command: str, said: str, monkeypatch: Patch, capsys: Capture):
     monkeypatch.setattr(module, "dispatch", Mock(side_effect=KeyboardInterrupt))
     assert module.main([command]) == 130
     assert said in capsys.readouterr().err

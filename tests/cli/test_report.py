@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.report.fakes import folder, results
-from tiss.cli.main import main
+from tests.user.story import Capture, Refused, Said, tiss
 from tiss.files import write_tensors
 
 
@@ -17,46 +17,39 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tables_and_page_beside_the_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(runs)]) == 0
-    text = capsys.readouterr().out
-    assert "after the last step" in text
-    assert "step by step" in text
-    assert "by class" not in text
+def test_tables_and_page_beside_the_runs(runs: Path, said: Said):
+    text = said("report", runs)
+    assert "after the last step" in text and "step by step" in text and "by class" not in text
     assert (runs / "report.html").is_file()
 
 
-@pytest.mark.parametrize(
-    ("form", "sign"), [("markdown", "|---|"), ("latex", r"\begin{tabular}"), ("csv", "table,data,task,")]
-)
-def test_table_formats(runs: Path, capsys: pytest.CaptureFixture[str], form: str, sign: str) -> None:
-    assert main(["report", str(runs), "--table", form, "--classes"]) == 0
-    assert sign in capsys.readouterr().out
+FORMS = {"markdown": "|---|", "latex": r"\begin{tabular}", "csv": "table,data,task,"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_table_formats(runs: Path, said: Said, form: str):
+    assert FORMS[form] in said("report", runs, "--table", form, "--classes")
     assert not (runs / "report.html").exists()
 
 
-def test_the_paper_s_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--paper", "cityscapes"]) == 0
-    assert "PLOPLong" in capsys.readouterr().out
+def test_the_paper_s_table_alone(said: Said):
+    assert "PLOPLong" in said("report", "--paper", "cityscapes")
 
 
-def test_a_collection_of_records_becomes_one_page(runs: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    assert main(["report", str(runs), "--collect", str(kept / "shapes")]) == 0
+def test_finished_runs_are_collected_and_a_collection_becomes_one_page(runs: Path, said: Said):
+    folder(runs, results("mib", finished=False))
+    kept = runs / "kept"
+    text = said("report", runs, "--collect", kept / "shapes")
+    assert "left out: " in text and "2 runs in " in text
+    assert "TISS" in said("report", kept, "--html", "no")
     (kept / "shapes" / "about.json").write_text("{}")
-    assert main(["report", str(kept)]) == 0
+    said("report", kept)
     assert "shapes 4-2 overlapped" in (kept / "report.html").read_text()
 
 
-def test_the_old_name_of_a_flag_works(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(runs), "--pictures", "0"]) == 0
+def test_the_old_name_of_a_flag_works(runs: Path, capsys: Capture):
+    tiss("report", runs, "--pictures", 0)
     assert "gallery" in capsys.readouterr().err
-
-
-def test_figures(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "drawn"
-    assert main(["figure", "steps,forgetting", str(runs), "--out", str(out)]) == 0
-    assert sorted(path.suffix for path in out.iterdir()) == [".png", ".png", ".svg", ".svg"]
 
 
 @pytest.mark.parametrize(
@@ -70,52 +63,30 @@ def test_figures(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["figure", "predictions", "RUNS"], "step folders"),
     ],
 )
-def test_mistakes_are_one_line(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_are_one_line(runs: Path, refused: Refused, words: list[str], message: str):
     words = [str(runs) if word == "RUNS" else word for word in words]
-    assert main([*words, *(["--out", str(runs / "x")] if words[0] == "figure" else [])]) == 2
-    errors = capsys.readouterr().err.strip().splitlines()
-    assert len(errors) == 1
-    assert message in errors[0]
+    assert message in refused(*words, *(["--out", runs / "x"] if words[0] == "figure" else []))
 
 
-def test_finished_runs_are_collected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder(runs, results("mib", finished=False))
-    assert main(["report", str(runs), "--collect", str(tmp_path / "kept")]) == 0
-    text = capsys.readouterr().out
-    assert "left out: " in text
-    assert "2 runs in " in text
-    assert main(["report", str(tmp_path / "kept"), "--html", "no"]) == 0
-    assert "TISS" in capsys.readouterr().out
+DAMAGED = ["", '{"format": 1', '{"format": 2}', "[]", '{"format": 1, "steps": {}}', '{"other": "tool"}']
 
 
-@pytest.mark.parametrize(
-    "text", ["", '{"format": 1', "[]", '{"format": 1, "steps": {}}', '{"other": "tool"}']
-)
-@pytest.mark.parametrize("command", [["report"], ["figure", "steps"]])
-def test_damaged_results_end_in_one_line(
-    runs: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str
-) -> None:
+@pytest.mark.parametrize("text", DAMAGED)
+def test_damaged_results_end_in_one_line(runs: Path, refused: Refused, text: str):
     path = sorted(runs.glob("*/results.json"))[0]
     path.write_text(text)
-    assert main([*command, str(runs)]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert str(path) in line
-    assert "--resume" in line
+    for command in (["report"], ["figure", "steps"]):
+        line = refused(*command, runs)
+        assert str(path) in line and "--resume" in line
 
 
-def test_a_foreign_configuration_ends_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_configuration_ends_in_one_line(runs: Path, refused: Refused):
     path = sorted(runs.glob("*/config.yaml"))[0]
     path.write_text("- a\n- list\n")
-    assert main(["report", str(runs)]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"{path}: no configuration of a run" in line
+    assert f"{path}: no configuration of a run" in refused("report", runs)
 
 
-def test_a_foreign_confusion_matrix_ends_in_one_line(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_confusion_matrix_ends_in_one_line(runs: Path, refused: Refused):
     run = sorted(runs.glob("tiss-*"))[0]
     (run / "step-2").mkdir()
     for tensors, message in (
@@ -123,6 +94,4 @@ def test_a_foreign_confusion_matrix_ends_in_one_line(
         ({"confusion": torch.ones(2, 2, dtype=torch.int64)}, "disagree on the classes"),
     ):
         write_tensors(run / "step-2" / "confusion.safetensors", tensors)
-        assert main(["figure", "confusion", str(run), "--out", str(tmp_path / "drawn")]) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert message in line
+        assert message in refused("figure", "confusion", run, "--out", runs / "drawn")

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 import yaml
 from PIL import Image
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, tiss
 from tiss.cli import grid
 from tiss.cli.main import main
 from tiss.config import RunConfig, from_mapping
@@ -50,7 +49,7 @@ def test_the_written_configuration_is_the_run(finished: Path, capsys: Capture):
     assert yaml.safe_load(capsys.readouterr().out) == written
 
 
-def test_eval_gets_the_same_pixels(finished: Path, capsys: Capture, refused: Callable[..., str]):
+def test_eval_gets_the_same_pixels(finished: Path, capsys: Capture, refused: Refused):
     tiss("eval", finished)
     assert "the same as when it was trained" in capsys.readouterr().out
     tiss("eval", finished, "--step", 0, "--json")
@@ -67,7 +66,7 @@ def test_resume_starts_where_nothing_is_and_repeats_no_step(tmp_path: Path, tiny
     assert stamps[0] == stamps[1]
 
 
-def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], refused: Callable[..., str]):
+def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], refused: Refused):
     again = ["run", *tiny_flags, "--method", "mib", "--out", finished]
     assert "resume" in refused(*again)
     tiss(*again, "--resume")
@@ -102,7 +101,7 @@ def test_a_first_step_can_be_taken_over(finished: Path, tiny_flags: list[str], t
     ],
 )
 def test_mistakes_end_in_one_line_and_leave_nothing(
-    flags: list[str], message: str, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
+    flags: list[str], message: str, tiny_flags: list[str], tmp_path: Path, refused: Refused
 ):
     out = tmp_path / "out"
     assert message in refused("run", *tiny_flags, "--out", out, *flags)
@@ -110,7 +109,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
 
 
 def test_a_label_out_of_range_names_its_file(
-    tiny_folder: Path, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
+    tiny_folder: Path, tiny_flags: list[str], tmp_path: Path, refused: Refused
 ):
     broken = tmp_path / "broken"
     shutil.copytree(tiny_folder, broken)
@@ -122,7 +121,7 @@ def test_a_label_out_of_range_names_its_file(
 
 
 def test_weights_of_another_architecture_or_without_trust(
-    finished: Path, tiny_flags: list[str], tmp_path: Path, refused: Callable[..., str]
+    finished: Path, tiny_flags: list[str], tmp_path: Path, refused: Refused
 ):
     command = ["run", *tiny_flags, "--out", tmp_path / "out", "--steps", 1, "--model.pretrained"]
     weights, pickled = finished / "step-0" / "model.safetensors", tmp_path / "encoder.pth"

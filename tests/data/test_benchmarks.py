@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.data.samples import make_voc, write_mask, write_picture
-from tiss.cli.data import main
+from tiss.cli.main import main
 from tiss.data.base import DATASETS
 from tiss.data.benchmarks import (
     ADE20K,
@@ -100,7 +100,7 @@ def test_classes_and_colours_are_the_published_ones() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("TISS_VOC" not in os.environ, reason="TISS_VOC names no folder with VOCdevkit")
 def test_every_published_list_is_confirmed_by_the_real_voc(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "voc", "--root", os.environ["TISS_VOC"]]) == 0
+    assert main(["data", "verify", "voc", "--root", os.environ["TISS_VOC"]]) == 0
     text = capsys.readouterr().out
     assert "20 of 20 published lists confirmed by SHA-256, 11 of 11 by their count." in text
     assert "10582 images" in text

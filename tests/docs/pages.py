@@ -6,8 +6,6 @@ page; `<!-- file: NAME -->` writes a block of Python there. Commands without a c
 and its flags must exist.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Figures, settings and signatures on the pages are those of the code and of results/."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import pkgutil
@@ -28,20 +26,20 @@ def last_scores(path: Path) -> dict[str, float]:
     return {part: scores[part]["with_background"] for part in ("old", "new", "all")}
 
 
-def test_the_agreement_to_expect_is_the_one_measured() -> None:
+def test_the_agreement_to_expect_is_the_one_measured():
     again = sorted((ROOT / "results/voc-again").glob("voc-*.json"))
     there = [ROOT / "results/voc" / path.name for path in again]
     apart = [abs(last_scores(a)["all"] - last_scores(b)["all"]) for a, b in zip(again, there, strict=True)]
     assert f"| {max(apart):.2f} points of `all`" in text_of("docs/repeat.md")
 
 
-def test_the_row_to_repeat_is_that_of_the_record() -> None:
+def test_the_row_to_repeat_is_that_of_the_record():
     record = json.loads(text_of("results/voc/voc-15-1-overlapped-recall-seed0.json"))
     shown = [" ".join(words) for block in blocks_of(ROOT / "docs/repeat.md") for words in block.commands]
     assert record["command"] in shown
 
 
-def test_the_table_of_the_readme_is_that_of_the_records() -> None:
+def test_the_table_of_the_readme_is_that_of_the_records():
     rows = [line for line in text_of("README.md").splitlines() if line.count(" ± ") == 3]
     assert rows
     for row in rows:
@@ -52,7 +50,7 @@ def test_the_table_of_the_readme_is_that_of_the_records() -> None:
         assert cells == [f"{mean(column):.1f} ± {stdev(column):.1f}" for column in columns], method
 
 
-def test_digests_of_the_weights_are_those_that_the_tool_compares() -> None:
+def test_digests_of_the_weights_are_those_that_the_tool_compares():
     assert all(f"`{source.digest}`" in text_of("docs/repeat.md") for source in SOURCES.values())
 
 
@@ -74,7 +72,7 @@ def cell(values: dict[str, Any], row: str) -> Any:
     return {"sgd": "SGD", "adamw": "AdamW", "None": "–"}.get(str(value), value)
 
 
-def test_the_table_of_recipes() -> None:
+def test_the_table_of_recipes():
     (_, *head), *rows = table_after("docs/methods.md", "Recipes")
     assert head == list(COLUMNS)
     for index, (name, encoder) in enumerate(COLUMNS.values(), 1):
@@ -87,7 +85,7 @@ def test_the_table_of_recipes() -> None:
                 assert float(shown[index]) == pytest.approx(expected), (name, row)
 
 
-def test_signatures() -> None:
+def test_signatures():
     (block,) = [block for block in blocks_of(DESIGN) if block.note == "signatures"]
     for line in block.text.splitlines():
         name, _, arguments = line.removesuffix(")").partition("(")
@@ -96,7 +94,7 @@ def test_signatures() -> None:
         assert parameters == shown if shown[-1] != "..." else parameters[: len(shown) - 1] == shown[:-1], name
 
 
-def test_folders_and_files_exist() -> None:
+def test_folders_and_files_exist():
     named = re.findall(
         r"^\| (`[^|]+`) \|", text_of("docs/design.md").partition("## Contracts")[0], re.MULTILINE
     )
@@ -106,7 +104,7 @@ def test_folders_and_files_exist() -> None:
     ]
 
 
-def test_the_example_of_results_is_one() -> None:
+def test_the_example_of_results_is_one():
     from tiss.engine.results import check_results
 
     (block,) = [block for block in blocks_of(DESIGN) if block.kind == "json"]

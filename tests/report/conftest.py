@@ -1,7 +1,5 @@
 """Runs with untrained models: three steps of TISS, and everything at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -40,6 +38,5 @@ def model_runs(tmp_path_factory: pytest.TempPathFactory, scenario: Scenario) -> 
 
 def _save(model: SegmentationModel, path: Path) -> None:
     model.save_pretrained(path)
-    write_tensors(
-        path / "confusion.safetensors", {"confusion": torch.eye(len(model.classes), dtype=torch.int64)}
-    )
+    confusion = torch.eye(len(model.classes), dtype=torch.int64)
+    write_tensors(path / "confusion.safetensors", {"confusion": confusion})

@@ -1,7 +1,5 @@
 """Results of runs that never were, with confusion matrices that tell a known story."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -31,15 +29,15 @@ def confusion(seen: int, keep: dict[int, float], seed: int) -> torch.Tensor:
 
 
 def results(
-    method: str = "tiss",
-    seed: int = 0,
+    method="tiss",
+    seed=0,
     *,
-    groups: Any = GROUPS,
-    classes: Any = CLASSES,
-    data: str = "shapes",
-    task: str = "4-2",
-    encoder: str = "vit_demo_patch8",
-    **others: Any,
+    groups=GROUPS,
+    classes=CLASSES,
+    data="shapes",
+    task="4-2",
+    encoder="vit_demo_patch8",
+    **others,
 ) -> dict[str, Any]:
     """results.json of a made-up run: `ft` forgets, `offline` has one step, all others keep what they know."""
     matrices = []
@@ -51,25 +49,10 @@ def results(
     if method == "offline":
         matrices = [confusion(len(classes), {0: 0.98}, seed)]
     scored = run_scores(matrices, classes, groups, has_background=others.get("has_background", True))
-    return {
-        "format": 1,
-        "tiss": "0",
-        "data": data,
-        "task": task,
-        "setup": "overlapped",
-        "protocol": "paper",
-        "holdout": 0.0,
-        "method": method,
-        "encoder": encoder,
-        "decoder": "linear",
-        "seed": seed,
-        "finished": True,
-        "classes": list(classes),
-        "has_background": True,
-        "groups": [list(group) for group in groups],
-        **scored,
-        **others,
-    }
+    place = {"data": data, "task": task, "setup": "overlapped", "protocol": "paper", "holdout": 0.0}
+    network = {"method": method, "encoder": encoder, "decoder": "linear", "seed": seed}
+    names = {"classes": list(classes), "has_background": True, "groups": [list(group) for group in groups]}
+    return {"format": 1, "tiss": "0", **place, **network, "finished": True, **names, **scored, **others}
 
 
 def folder(root: Path, values: dict[str, Any], **settings: Any) -> Path:

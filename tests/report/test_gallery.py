@@ -1,7 +1,5 @@
 """Test images that show old and new classes, each method's masks and feature maps, and similarities of its tokens."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def gallery_of(
     return Gallery(("a",), (image,), (truth,), masks, {}, classes, groups, tuple(known))  # type: ignore[arg-type]
 
 
-def test_images_mix_old_and_new_and_cover_the_classes(scenario: Scenario) -> None:
+def test_images_mix_old_and_new_and_cover_the_classes(scenario: Scenario):
     chosen = gallery.choose_images(scenario[-1].test, scenario.groups, 5)
     assert chosen == gallery.choose_images(scenario[-1].test, scenario.groups, 5)
     assert len(set(chosen)) == 5
@@ -46,14 +44,14 @@ def test_images_mix_old_and_new_and_cover_the_classes(scenario: Scenario) -> Non
     assert len(frozenset().union(*(present[id] for id in chosen))) >= 7
 
 
-def test_colours_belong_to_classes_not_to_channels(scenario: Scenario) -> None:
+def test_colours_belong_to_classes_not_to_channels(scenario: Scenario):
     turned = load_scenario(scenario.dataset, order="8,7,6,5,4,3,2,1")
     plain = dict(zip(scenario.classes, gallery.channel_colours(scenario), strict=True))
     assert dict(zip(turned.classes, gallery.channel_colours(turned), strict=True)) == plain
     assert gallery.channel_colours(scenario) == class_colours(9)
 
 
-def test_masks_and_features_of_each_method_after_each_step(model_runs: list[Path]) -> None:
+def test_masks_and_features_of_each_method_after_each_step(model_runs: list[Path]):
     experiment = sort(*model_runs)
     shown = gallery.collect_gallery(experiment, count=2)
     assert shown is not None
@@ -66,13 +64,12 @@ def test_masks_and_features_of_each_method_after_each_step(model_runs: list[Path
     assert [masks is None for masks in shown.masks["offline"]] == [True, True, False]
     assert (shown.paint(shown.truth[0])[shown.truth[0] == 255] == 200).all()
     assert sum(len(axis.images) for axis in gallery.gallery_figure(shown, 0).axes) == 2 + 3 + 1
-    assert (
-        sum(len(axis.images) for axis in gallery.feature_figure(shown, 0).axes) == 2 + 3
-    )  # offline has no steps
+    features = gallery.feature_figure(shown, 0).axes
+    assert sum(len(axis.images) for axis in features) == 2 + 3  # offline has no steps
     assert gallery.collect_gallery(sort(results())) is None  # no models
 
 
-def test_a_saved_gallery_keeps_the_classes_colours(tmp_path: Path) -> None:
+def test_a_saved_gallery_keeps_the_classes_colours(tmp_path: Path):
     photo = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     mask = np.repeat([[0, 1, 2]], 40, 0).repeat(14, 1)[:, :40].astype(np.uint8)
     colours = ((0, 0, 0), (192, 1, 3), (7, 8, 254))
@@ -82,7 +79,7 @@ def test_a_saved_gallery_keeps_the_classes_colours(tmp_path: Path) -> None:
         assert set(colours) <= {colour for _, colour in image.convert("RGB").getcolors(1 << 24)}
 
 
-def test_the_legend_names_every_class_that_can_be_seen() -> None:
+def test_the_legend_names_every_class_that_can_be_seen():
     names = ("background", *(f"class number {number}" for number in range(1, 12)))
     truth = np.zeros((50, 50), np.uint8)
     truth[:10], truth[-5:] = 2, 255
@@ -102,7 +99,7 @@ def test_the_legend_names_every_class_that_can_be_seen() -> None:
     assert top <= min(axis.get_window_extent().y0 for axis in drawn.axes)
 
 
-def test_classes_are_named_inside_of_their_regions() -> None:
+def test_classes_are_named_inside_of_their_regions():
     mask = np.zeros((60, 60), np.uint8)
     mask[20:, 10:50] = 1
     masks: Masks = {"MiB": [(mask,), (2 * mask,)], "offline": [None, (mask,)]}
@@ -117,7 +114,7 @@ def test_classes_are_named_inside_of_their_regions() -> None:
     assert inside[:, 0].min() >= 10 and inside[:, 0].max() <= 50
 
 
-def test_names_that_do_not_fit_are_shortened_or_left_out() -> None:
+def test_names_that_do_not_fit_are_shortened_or_left_out():
     mask = np.full((100, 100), 255, np.uint8)
     mask[:12, :40] = 2  # pottedplant needs 68 pixels, pott. 31
     mask[40:52, :40] = 3
@@ -132,7 +129,7 @@ def test_names_that_do_not_fit_are_shortened_or_left_out() -> None:
     assert gallery.names_in(bent, CLASSES, 0.1) == []
 
 
-def test_the_same_features_have_the_same_colours_and_drift_shows() -> None:
+def test_the_same_features_have_the_same_colours_and_drift_shows():
     first = np.random.default_rng(0).normal(size=(8, 5, 6))
     colours = gallery.principal_colours([first, first.copy(), -first])
     assert colours[0].shape == (5, 6, 3)
@@ -144,7 +141,7 @@ def test_the_same_features_have_the_same_colours_and_drift_shows() -> None:
     assert tiny.shape == (1, 2, 3)
 
 
-def test_every_kind_of_figure_is_written(model_runs: list[Path], tmp_path: Path) -> None:
+def test_every_kind_of_figure_is_written(model_runs: list[Path], tmp_path: Path):
     found = [sort(*model_runs)]
     written = write_figures(found, tmp_path / "figures", gallery=1, images=2)
     kinds = {path.stem.removeprefix("shapes-4-2-overlapped-").removesuffix("-0") for path in written}
@@ -155,10 +152,8 @@ def test_every_kind_of_figure_is_written(model_runs: list[Path], tmp_path: Path)
         write_figures(found, tmp_path, ["stps"])
 
 
-def test_similarity_is_the_mean_over_the_images(model_runs: list[Path]) -> None:
-    split = gallery.even_ids(
-        load_run(model_runs[0]).scenario[-1].test, 20
-    )  # one full batch and a part of one
+def test_similarity_is_the_mean_over_the_images(model_runs: list[Path]):
+    split = gallery.even_ids(load_run(model_runs[0]).scenario[-1].test, 20)  # a full batch and a part of one
     assert gallery.even_ids(split, 3).ids == tuple(split.ids[index] for index in (0, 6, 13))
     assert gallery.even_ids(split, 500).ids == split.ids
     experiment = sort(*model_runs)
@@ -188,7 +183,7 @@ def test_similarity_is_the_mean_over_the_images(model_runs: list[Path]) -> None:
     assert areas == [one.get_sizes()[0] for one in drawn.axes[0].collections[1:]]  # as the legend shows them
 
 
-def test_where_there_is_no_similarity_the_reason_is_told(model_runs: list[Path], tmp_path: Path) -> None:
+def test_where_there_is_no_similarity_the_reason_is_told(model_runs: list[Path], tmp_path: Path):
     values = results("mib", encoder="resnet_micro", decoder="deeplabv3")
     run = folder(tmp_path, values)
     config = ModelConfig(encoder="resnet_micro", decoder="deeplabv3", image_size=64)

@@ -1,7 +1,5 @@
 """The page: self-contained, honest, and with its story on top."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
@@ -20,7 +18,7 @@ from tiss.report.pages import story, write_report
 from tiss.report.render import embed, render
 
 
-def test_page_stands_alone_and_is_escaped(tmp_path: Path) -> None:
+def test_page_stands_alone_and_is_escaped(tmp_path: Path):
     runs = [folder(tmp_path, results(method), weight="<&>") for method in ("ft", "tiss", "offline")]
     with (runs[0] / "config.yaml").open("a") as file:
         file.write("data: {name: shapes, resize: 96, crop: 64}\n")
@@ -41,14 +39,14 @@ def test_page_stands_alone_and_is_escaped(tmp_path: Path) -> None:
     assert two.count("<section>") == 2
 
 
-def test_a_name_that_a_template_lacks_is_an_error() -> None:
+def test_a_name_that_a_template_lacks_is_an_error():
     with pytest.raises(UndefinedError, match="title"):
         render("base.html")
 
 
 def test_predictions_and_features_have_a_row_per_method_and_a_column_per_step(
     model_runs: list[Path], tmp_path: Path
-) -> None:
+):
     text = write_report(model_runs, tmp_path / "report.html", gallery=1).read_text()
     assert Checker(text).tags.count("img") == 4 + (2 + 3 + 1) + (1 + 3)  # story, predictions, features
     assert text.count("<td></td>") == 2  # offline has one step
@@ -57,18 +55,16 @@ def test_predictions_and_features_have_a_row_per_method_and_a_column_per_step(
     assert "<img" not in bare and "Feature maps" not in bare
 
 
-def test_the_paper_s_tables_are_folded_under_their_captions(tmp_path: Path) -> None:
+def test_the_paper_s_tables_are_folded_under_their_captions(tmp_path: Path):
     names = ("background", *DATASETS.get("ade20k").classes)
     groups = (tuple(range(1, 101)), tuple(range(101, 151)))
     values = results(groups=groups, classes=names, data="ade20k", task="100-50", setup="disjoint")
     text = write_report([values], tmp_path / "page.html").read_text()
-    assert re.findall(r"<summary>(ADE.*?)</summary>", text) == [
-        "ADE20K, ablation",
-        "ADE20K, ViT-small and ViT-base",
-    ]
+    folded = re.findall(r"<summary>(ADE.*?)</summary>", text)
+    assert folded == ["ADE20K, ablation", "ADE20K, ViT-small and ViT-base"]
 
 
-def test_images_are_small_and_masks_exact() -> None:
+def test_images_are_small_and_masks_exact():
     def opened(html: str) -> tuple[str, Image.Image]:
         found = re.search(r"data:image/(\w+);base64,([^\"]*)", html)
         assert found is not None
@@ -91,7 +87,7 @@ def run(method: str, first: float, last: float) -> dict[str, Any]:
     return values
 
 
-def test_the_story_sorts_methods_by_the_share_they_lost() -> None:
+def test_the_story_sorts_methods_by_the_share_they_lost():
     runs = [run("ft", 78.4, 0.5), run("ilt", 78.4, 61.8), run("plop", 78.4, 65.5), run("mib", 78.4, 77.3)]
     begun = results("recall", finished=False)  # it may forget yet
     begun["steps"] = begun["steps"][:2]

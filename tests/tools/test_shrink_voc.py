@@ -1,7 +1,5 @@
 """A VOC with shorter sides of one length: sizes, labels, lists, going on."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from PIL import Image
 from tools.shrink_voc import main, mask_bytes, target_size
 
+from tests.user.story import Capture
 from tiss.data.benchmarks import VOC, voc_colours
 from tiss.data.images import load_mask
 
@@ -40,7 +39,7 @@ def devkit(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_copy_is_a_voc_of_the_side_asked_for(devkit: Path, tmp_path: Path) -> None:
+def test_the_copy_is_a_voc_of_the_side_asked_for(devkit: Path, tmp_path: Path):
     out = tmp_path / "small"
     assert main([str(devkit / "VOCdevkit"), str(out), "--side", "16", "--workers", "1"]) == 0
     data = VOC(out)
@@ -57,9 +56,7 @@ def test_the_copy_is_a_voc_of_the_side_asked_for(devkit: Path, tmp_path: Path) -
     assert palette.getpalette()[3:6] == [128, 0, 0]  # type: ignore[index]
 
 
-def test_it_goes_on_and_does_not_mix_sides(
-    devkit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_goes_on_and_does_not_mix_sides(devkit: Path, tmp_path: Path, capsys: Capture):
     out = tmp_path / "small"
     first = [str(devkit), str(out), "--side", "16", "--workers", "1"]
     assert main(first) == 0
@@ -75,9 +72,7 @@ def test_it_goes_on_and_does_not_mix_sides(
     assert "another --side" in capsys.readouterr().err
 
 
-def test_what_cannot_be_done_is_one_line(
-    devkit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_is_one_line(devkit: Path, tmp_path: Path, capsys: Capture):
     assert main([str(tmp_path / "nothing"), str(tmp_path / "out")]) == 2
     assert main([str(devkit), str(devkit)]) == 2
     (devkit / "VOCdevkit/VOC2012/JPEGImages" / f"{NAMES[0]}.jpg").write_bytes(b"no picture")
@@ -87,14 +82,14 @@ def test_what_cannot_be_done_is_one_line(
     assert f"{NAMES[0]}.jpg: cannot be read" in lines[-1]
 
 
-def test_the_longer_side_is_rounded_as_in_our_copy() -> None:
+def test_the_longer_side_is_rounded_as_in_our_copy():
     assert target_size((500, 375), 256) == (341, 256)
     assert target_size((333, 500), 256) == (256, 384)
     assert target_size((112, 140), 256) == (256, 320)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_class_loses_its_last_pixel_to_another(seed: int) -> None:
+def test_no_class_loses_its_last_pixel_to_another(seed: int):
     """Many classes of one pixel each, some of which fall on the same place, or on the only one of another."""
     random = np.random.default_rng(seed)
     labels = np.zeros((24, 24), np.uint8)
@@ -106,7 +101,7 @@ def test_no_class_loses_its_last_pixel_to_another(seed: int) -> None:
     assert set(np.unique(small)) == set(np.unique(labels))
 
 
-def test_a_larger_mask_keeps_its_labels() -> None:
+def test_a_larger_mask_keeps_its_labels():
     labels = np.arange(12, dtype=np.uint8).reshape(3, 4)
     grown = Image.open(io.BytesIO(mask_bytes(Image.fromarray(labels), (8, 6))))
     np.testing.assert_array_equal(np.asarray(grown), labels.repeat(2, 0).repeat(2, 1))

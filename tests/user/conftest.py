@@ -1,11 +1,10 @@
 """What the tests of commands share: a story played once, and the line of a command that is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.user.story import Capture, play
+from tests.user.story import Capture, Refused, Said, play
 from tiss.cli.main import main
 
 
@@ -16,7 +15,19 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def refused(capsys: Capture) -> Callable[..., str]:
+def said(capsys: Capture) -> Said:
+    """Runs a command that must end with `code`; returns what it printed."""
+
+    def run(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: Capture) -> Refused:
     """Runs a command that must end with code 2 and one line (`last`: with any lines before it); returns that line."""
 
     def run(*words: object, last: bool = False) -> str:

@@ -1,6 +1,6 @@
 """A user's folders, drawn: `shapes` written to disk the way people keep their images; and helpers of these tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from tiss.data.shapes import Shapes
 # one colour per class: a model this small learns nothing from so few images in the drawings' own colours
 _PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
 Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+Refused = Said = Callable[..., str]  # fixtures
 QUICK = ("--epochs", "30", "--batch", "4", "--lr", "0.01", "--device", "cpu")
 
 
@@ -73,3 +74,8 @@ def second_step(folder: Path, out: Path) -> list[str]:
     """The command that makes `second` of `first`."""
     words = ["extend", folder / "first", "--data", folder / "tonight", "--classes", "star", "--out", out]
     return [*map(str, words), *QUICK]
+
+
+def change(path: Path) -> None:
+    """Another last byte."""
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")

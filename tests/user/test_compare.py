@@ -1,7 +1,7 @@
 """Two models side by side: the figures against a plain recomputation, with and without labels."""
 
 import json
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, Said, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
-from tiss.palette import class_colours
-from tiss.user.compare import Comparison, Counter, ImageSet, compare_models, describe, draw_worst, tables
+from tiss.user.changes import ClassChange, Comparison, check_limits, describe, tables
+from tiss.user.compare import Counter, ImageSet, compare_models, draw_worst
 from tiss.user.predict import MARGIN, PANEL
 
 SPACE = ("background", "disc", "square")
@@ -34,7 +34,7 @@ def compared(capsys: Capture, *words: object) -> dict:
     return found
 
 
-def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture) -> None:
+def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture):
     data = story / "tomorrow"
     found = compared(capsys, story / "second", story / "third", "--data", data)
     old, new = models(story, "second", "third")
@@ -55,7 +55,7 @@ def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture) -> No
     assert found["pixels_as_before"] == pytest.approx(100 * (one == two)[label != 4].mean())
 
 
-def test_a_page_for_images_without_labels(story: Path, tmp_path: Path) -> None:
+def test_a_page_for_images_without_labels(story: Path, tmp_path: Path):
     out = tmp_path / "difference"
     tiss("compare", story / "first", story / "third", "--data", story / "tonight" / "images", "--out", out)
     report = json.loads((out / "report.json").read_text())
@@ -67,7 +67,7 @@ def test_a_page_for_images_without_labels(story: Path, tmp_path: Path) -> None:
     assert "<script" not in page
 
 
-def test_equal_models_agree_everywhere(story: Path, capsys: Capture) -> None:
+def test_equal_models_agree_everywhere(story: Path, capsys: Capture):
     found = compared(capsys, story / "third", story / "third", "--data", story / "tomorrow")
     assert found["pixels_as_before"] == 100
     assert found["worst"] == []
@@ -80,15 +80,57 @@ def counted(old: list[int], new: list[int], *classes: tuple[str, ...]) -> tuple[
     return counter.finish()
 
 
-def test_a_class_that_shrinks_is_reported_without_any_label() -> None:
+def test_a_class_that_shrinks_is_reported_without_any_label():
     """The second model calls nine of ten disc pixels background: no label is needed to see that."""
     old, new = [1] * 10 + [2] * 10 + [0] * 20, [1] + [0] * 9 + [2] * 10 + [0] * 20
     rows, same = counted(old, new, SPACE, SPACE)
     assert (rows[1].area_before, rows[1].area_after, rows[1].area_change) == (25, 2.5, pytest.approx(-90))
     result = Comparison(rows, 1, same, [], judged=False)
-    (line,) = (line for line in describe(result) if "shrinks" in line)
-    assert "disc" in line
+    assert describe(result)[-1] == result.warning and "disc (25.0 → 2.5 % of the pixels)" in result.warning
     assert tables(result)[-1][3] == {(1, 2): "worse", (1, 3): "worse"}
+    assert not check_limits(result, {"area": -89.0})[0] and check_limits(result, {"area": -91.0})[0]
+    assert not check_limits(result, {"old": -50.0})[0]  # not measured: no labels
+
+
+@pytest.mark.parametrize(
+    ("one", "first", "lost"),
+    [
+        (ClassChange("disc", before=60.0, after=56.0), False, ["disc"]),
+        (ClassChange("disc", before=60.0, after=57.5), False, []),
+        (ClassChange("background", before=90.0, after=82.0), True, []),
+        (ClassChange("background", before=90.0, after=79.0), True, ["background"]),
+        (ClassChange("background", agreement=1.3), True, ["background"]),
+        (ClassChange("background", agreement=92.0), True, []),
+        (ClassChange("star", "new", after=3.0), False, []),
+    ],
+)
+def test_what_is_worth_a_warning(one: ClassChange, first: bool, lost: list[str]):
+    classes = [one] if first else [ClassChange("background"), one]
+    result = Comparison(classes, 1, None, [], judged=False)
+    assert list(result.losses) == lost and bool(result.warning) == bool(lost)
+    assert len(result.to_json()["warnings"]) == len(lost)
+
+
+def destroy(folder: Path, name: str) -> SegmentationModel:
+    """The model with a class that it never predicts."""
+    model = SegmentationModel.from_pretrained(folder)
+    with torch.no_grad():
+        model.head.biases[0][model.classes.index(name)] = -1e4
+    return model
+
+
+def test_a_destroyed_class_fails_in_one_line(story: Path, tmp_path: Path, said: Said):
+    destroy(story / "first", "disc").save_pretrained(tmp_path / "worse")
+    command = ["compare", story / "first", tmp_path / "worse", "--data", story / "warehouse"]
+    text = said(*command, "--out", tmp_path / "page", "--fail-below", "old:-1.0,area:-5", code=1)
+    (warning,) = (line for line in text.splitlines() if line.startswith("warning: "))
+    assert re.search(r"disc \([\d.]+ → 0\.0 % of the pixels, IoU [\d.]+ → 0\.0\)", warning)
+    assert text.splitlines()[-1].startswith("failed: old ")
+    report = json.loads((tmp_path / "page" / "report.json").read_text())
+    assert report["warnings"][0].startswith("disc: ")
+    assert 'class="lead bad">disc' in (tmp_path / "page" / "report.html").read_text()
+    same = ["compare", story / "first", story / "first", "--data", story / "warehouse"]
+    assert "passed: old " in said(*same, "--fail-below", "old:-1.0", "--images", story / "tonight" / "images")
 
 
 @pytest.mark.parametrize(
@@ -100,18 +142,18 @@ def test_a_class_that_shrinks_is_reported_without_any_label() -> None:
         ([1] * 100, [1] * 10 + [2] * 90, ["disc"]),  # an old class becomes a new one
     ],
 )
-def test_what_counts_as_shrinking(old: list[int], new: list[int], shrinks: list[str]) -> None:
+def test_what_counts_as_shrinking(old: list[int], new: list[int], shrinks: list[str]):
     assert [row.name for row in counted(old, new, SPACE[:2], SPACE)[0] if row.shrinks] == shrinks
 
 
-def test_classes_are_matched_by_name_not_by_number() -> None:
+def test_classes_are_matched_by_name_not_by_number():
     """The same maps under swapped names agree nowhere but on the background."""
     rows, same = counted([0, 1, 2], [0, 1, 2], ("background", "square", "disc"), SPACE)
     assert [row.agreement for row in rows] == [100, 0, 0]
     assert same == pytest.approx(100 / 3)
 
 
-def test_a_class_has_one_colour_in_both_models(story: Path) -> None:
+def test_a_class_has_one_colour_in_both_models(story: Path):
     """A model with the classes in another order is drawn in the colours of their names."""
     (model,) = models(story, "first")
     (swapped,) = models(story, "first")
@@ -131,30 +173,16 @@ def test_a_class_has_one_colour_in_both_models(story: Path) -> None:
     assert np.array_equal(drawn[20:, width : width + PANEL], drawn[20:, 2 * width : 2 * width + PANEL])
 
 
-def test_colours_of_classes_differ_and_stay() -> None:
-    colours = class_colours(24)
-    assert class_colours(60)[:24] == colours
-    for number, one in enumerate(colours):
-        for other in colours[:number]:
-            assert np.linalg.norm(oklab(one) - oklab(other)) > 0.1
-
-
-def oklab(colour: tuple[int, int, int]) -> np.ndarray:
-    """Distances in this space are those that people see."""
-    rgb = np.array(colour) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    cones = np.cbrt([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]] @ linear)
-    return np.array([[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]) @ cones
-
-
-def test_bad_input(story: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_input(story: Path, tmp_path: Path, refused: Refused):
     command = ["compare", story / "first", story / "third"]
     assert "--data missing" in refused(*command)
     assert "no images there" in refused(*command, "--data", tmp_path)
     assert "--size 3" in refused(*command, "--data", story / "tonight", "--size", 3)
+    for limits, expected in (("oldest:1", "'old'"), ("old", "--fail_below old: give a number")):
+        assert expected in refused(*command, "--data", story / "tonight", "--fail-below", limits)
 
 
-def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch) -> None:
+def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch):
     seen = []
     plain = Predictor.one
     monkeypatch.setattr(Predictor, "one", lambda self, image: seen.append(1) or plain(self, image))

@@ -1,14 +1,13 @@
 """Exports: equal to the model at other sizes and batches, named classes inside, refused where they differ."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, tiss
 from tiss.models import SegmentationModel
 from tiss.user import export
 
@@ -22,7 +21,7 @@ def onnx_file(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path) -> None:
+def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
     model = SegmentationModel.from_pretrained(story / "third")
@@ -37,7 +36,7 @@ def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path) -> None:
         assert (labels == model.predict_labels(output).numpy()).mean() > 0.999
 
 
-def test_torch_program(story: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_torch_program(story: Path, tmp_path: Path, capsys: Capture):
     path = tmp_path / "third.pt2"
     tiss("export", story / "third", "--format", "torch", "--out", path)
     assert "free in batch and size" in capsys.readouterr().out
@@ -51,8 +50,8 @@ def test_torch_program(story: Path, tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_file_that_differs_is_not_written(
-    story: Path, tmp_path: Path, monkeypatch: Patch, refused: Callable[..., str]
-) -> None:
+    story: Path, tmp_path: Path, monkeypatch: Patch, refused: Refused
+):
     def wrong(*arguments: object) -> tuple[bytes, export.Runner]:
         content, right = original(*arguments)  # type: ignore[arg-type]
         return content, lambda images: (right(images)[0], right(images)[1] + 1)
@@ -64,9 +63,7 @@ def test_a_file_that_differs_is_not_written(
     assert not path.exists()
 
 
-def test_only_the_batch_is_free_where_the_size_is_not(
-    monkeypatch: Patch, story: Path, tmp_path: Path
-) -> None:
+def test_only_the_batch_is_free_where_the_size_is_not(monkeypatch: Patch, story: Path, tmp_path: Path):
     model = SegmentationModel.from_pretrained(story / "first")
     real = torch.export.export
 

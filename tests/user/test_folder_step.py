@@ -17,7 +17,7 @@ from tiss.user.folder_step import LabelledFolder, choose_classes, hold_out, make
         st.text("abcdef", min_size=1, max_size=4), st.frozensets(st.integers(1, 3)), min_size=2, max_size=30
     )
 )
-def test_hold_out_leaves_every_class_something_to_train_on(present: dict[str, frozenset[int]]) -> None:
+def test_hold_out_leaves_every_class_something_to_train_on(present: dict[str, frozenset[int]]):
     train, held = hold_out(present, [1, 2, 3], 0.2)
     assert sorted([*train, *held]) == sorted(present)
     for value in (1, 2, 3):
@@ -26,7 +26,7 @@ def test_hold_out_leaves_every_class_something_to_train_on(present: dict[str, fr
     assert hold_out(dict(reversed(present.items())), [1, 2, 3], 0.2) == (train, held)
 
 
-def test_a_folder_s_own_test_images_are_used(tmp_path: Path) -> None:
+def test_a_folder_s_own_test_images_are_used(tmp_path: Path):
     root = write_folder(tmp_path / "mine", ["disc"], 6)
     for part in ("images", "masks"):
         files = sorted((root / part).iterdir())
@@ -39,7 +39,7 @@ def test_a_folder_s_own_test_images_are_used(tmp_path: Path) -> None:
     assert found.test.dataset.table(["background", "disc"])[1] == {"background", "disc"}
 
 
-def test_masks_without_a_class_list_are_numbered_as_the_names(tmp_path: Path) -> None:
+def test_masks_without_a_class_list_are_numbered_as_the_names(tmp_path: Path):
     root = write_folder(tmp_path / "mine", ["star", "moon"], 6, listed=[])
     assert LabelledFolder(str(root), ["star", "moon"]).classes == ("star", "moon")
     with pytest.raises(TissError, match="class list"):
@@ -47,7 +47,7 @@ def test_masks_without_a_class_list_are_numbered_as_the_names(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["", "star,,moon", "star,star", "background"])
-def test_impossible_names(text: str) -> None:
+def test_impossible_names(text: str):
     with pytest.raises(TissError) as caught:
         choose_classes(text, ["star", "moon"], ["background", "disc"], "model")
     assert caught.value.setting == "classes"

@@ -1,24 +1,29 @@
 """Masks, overlays and shares; batches, any size, resuming, broken files, videos."""
 
 import csv
+import io
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, tiss
+from tests.user.story import Capture, Patch, Refused, Said, tiss
 from tiss.cli.main import main
 from tiss.engine import predictor
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.randomness import stream
-from tiss.user.predict import find_items
+from tiss.user import items
+from tiss.user.items import CAMERAS, find_items
 
 
 def drawn(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -36,7 +41,7 @@ def shots(tmp_path: Path) -> Path:
     return folder
 
 
-def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> None:
+def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path):
     out = tmp_path / "out"
     tiss("predict", story / "third", shots, "--out", out, "--device", "cpu")
     model = SegmentationModel.from_pretrained(story / "third")
@@ -51,7 +56,7 @@ def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path) -> 
     assert json.loads((out / "shares.json").read_text()).keys() == rows.keys()
 
 
-def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
     (shots / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     out = tmp_path / "out"
     command = ["predict", str(story / "first"), str(shots), "--out", str(out)]
@@ -67,9 +72,7 @@ def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path
     assert {path for path in stamps if stamps[path] != again[path]} == {out / "masks" / "a.png"}
 
 
-def test_an_image_that_was_replaced_is_done_again(
-    story: Path, shots: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_an_image_that_was_replaced_is_done_again(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
     """A camera may write every image under the same name."""
     first, second = shots / "a.png", shots / "deep" / "c.png"
     camera = tmp_path / "camera"
@@ -91,7 +94,7 @@ def test_an_image_that_was_replaced_is_done_again(
     assert found[2][0] == (tmp_path / "alone" / "masks" / f"{second.stem}.png").read_bytes()
 
 
-def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path) -> None:
+def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path):
     items = find_items([str(shots / "*.png"), str(shots / "deep" / "*.png")])
     assert [item.name for item in items] == ["a", "a-2", "c"]
     for _ in range(2):  # the second time, masks and overlays lie in the folder that is searched
@@ -99,7 +102,7 @@ def test_patterns_names_and_results_within_the_folder(story: Path, shots: Path) 
     assert len(list((shots / "out" / "masks").rglob("*.png"))) == 4
 
 
-def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Refused):
     (shots / "notes.txt").write_text("x")
     tiss("predict", story / "first", shots / "a.png", "--out", tmp_path / "out")
     for model, path, out, expected in (
@@ -113,7 +116,7 @@ def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Callable[.
         assert expected in refused("predict", story / model, path, "--out", tmp_path / out)
 
 
-def test_video(story: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_video(story: Path, tmp_path: Path, capsys: Capture):
     av = pytest.importorskip("av")
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as container:
@@ -125,15 +128,58 @@ def test_video(story: Path, tmp_path: Path, capsys: Capture) -> None:
         container.mux(stream_.encode())
     out = tmp_path / "out"
     tiss("predict", story / "first", path, "--out", out, "--every", 2)
-    names = sorted(file.relative_to(out / "masks").as_posix() for file in (out / "masks").rglob("*.png"))
-    assert names == ["clip/frame-000000.png", "clip/frame-000002.png", "clip/frame-000004.png"]
+    names = sorted(file.name for file in (out / "masks" / "clip").iterdir())
+    assert names == ["frame-000000.png", "frame-000002.png", "frame-000004.png"]
     (tmp_path / "noise.mp4").write_bytes(b"not a video at all")
-    noise = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
-    assert main([str(word) for word in noise]) == 1
+    words = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
+    assert main([str(word) for word in words]) == 1
     assert "broken video" in capsys.readouterr().err
 
 
-def test_channels_a_few_at_a_time_equal_all_at_once(monkeypatch: Patch) -> None:
+def test_raw_frames_from_standard_input(
+    story: Path, tmp_path: Path, monkeypatch: Patch, said: Said, refused: Refused
+):
+    frames = [np.asarray(drawn(48, 32, index)) for index in range(5)]
+    raw = b"".join(frame.tobytes() for frame in frames)
+    words = ["predict", story / "first", "-", "--device", "cpu", "--out"]
+
+    def send(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+    send(raw)
+    text = said(*words, tmp_path / "out", "--frame-size", "48x32", "--every", 2, "--frames", 2)
+    assert re.search(r"2 images, [\d.]+ per second", text)
+    model = Predictor(SegmentationModel.from_pretrained(story / "first"), 32)
+    for number in (0, 2):
+        mask = np.array(Image.open(tmp_path / "out" / "masks" / "stdin" / f"frame-{number:06d}.png"))
+        assert np.array_equal(mask, model.predict(frames[number]).mask)
+    send(raw)
+    assert "cannot resume" in refused(*words, tmp_path / "out", "--frame-size", "48x32", "--every", 2)
+    assert "--frame_size standard input needs" in refused(*words, tmp_path / "o2")
+    assert not (tmp_path / "o2").exists()
+    assert "within a frame" in refused(*words, tmp_path / "o3", "--frame-size", "47x31", last=True)
+    assert "--frame_size 48: give" in refused(*words, tmp_path / "o4", "--frame-size", "48")
+
+
+def test_a_camera(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
+    pytest.importorskip("av")
+    monkeypatch.setitem(CAMERAS, sys.platform, ("lavfi", "testsrc=size=48x32:rate=5:duration={}"))
+    said("predict", story / "first", "camera:2", "--frames", 3, "--out", tmp_path / "out", "--device", "cpu")
+    names = sorted(path.name for path in (tmp_path / "out" / "masks" / "camera-2").iterdir())
+    assert names == [f"frame-{number:06d}.png" for number in range(3)]
+
+
+def test_a_stream_ends_with_ctrl_c(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
+    def frames(*_: object) -> Iterator[np.ndarray]:
+        yield np.asarray(drawn(48, 32))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(items, "raw_frames", frames)
+    said("predict", story / "first", "-", "--frame-size", "48x32", "--batch", 1, "--out", tmp_path / "out")
+    assert "stdin/frame-000000" in (tmp_path / "out" / "shares.csv").read_text()
+
+
+def test_channels_a_few_at_a_time_equal_all_at_once(monkeypatch: Patch):
     logits = torch.randn(2, 5, 9, 7, generator=torch.Generator().manual_seed(0))
     whole = predictor.upsample_labels(logits, (50, 40), "softmax")
     monkeypatch.setattr(predictor, "MOST_LOGITS", 2 * 2 * 50 * 40)
@@ -141,7 +187,7 @@ def test_channels_a_few_at_a_time_equal_all_at_once(monkeypatch: Patch) -> None:
     assert torch.equal(whole, parts)
 
 
-def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypatch: Patch) -> None:
+def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypatch: Patch):
     model = SegmentationModel.from_pretrained(story / "third")
     image = torch.from_numpy(np.array(drawn(150, 70))).permute(2, 0, 1)
     averaged = Predictor(model, 32, native=True).one(image)
@@ -151,12 +197,12 @@ def test_tiles_cover_every_pixel_and_native_keeps_the_size(story: Path, monkeypa
     assert (averaged == tiled).float().mean() > 0.8  # windows disagree only where they overlap
 
 
-def test_a_strip_does_not_become_millions_of_pixels() -> None:
+def test_a_strip_does_not_become_millions_of_pixels():
     strip = torch.zeros(1, 3, 1, 3000, dtype=torch.uint8)
     assert predictor.resize(strip, 64).shape[-1] <= 3000
 
 
-def test_of_a_data_set_only_the_images_are_segmented(tmp_path: Path) -> None:
+def test_of_a_data_set_only_the_images_are_segmented(tmp_path: Path):
     for part in ("images/train", "masks/train"):
         (tmp_path / part).mkdir(parents=True)
         Image.new("L", (4, 4)).save(tmp_path / part / "a.png")

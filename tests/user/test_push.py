@@ -4,22 +4,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.user.hub import serve
+from tests.user.story import Refused
 from tiss.models import SegmentationModel
 
 
 def run(code: list, address: str, home: Path, token: str = "hf_test") -> subprocess.CompletedProcess[str]:
     hub = {"HF_ENDPOINT": address, "HF_TOKEN": token, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, *map(str, code)]
-    return subprocess.run(
-        command, env=os.environ | hub, capture_output=True, text=True, timeout=120, check=False
-    )
+    captured = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, *map(str, code)], env=os.environ | hub, **captured)
 
 
-def test_push_and_fetch(story: Path, tmp_path: Path) -> None:
+def test_push_and_fetch(story: Path, tmp_path: Path):
     with serve() as server:
         done = run(["-m", "tiss", "push", str(story / "second"), "team/stars"], server.address, tmp_path)
         assert done.returncode == 0, done.stderr
@@ -40,7 +38,7 @@ def test_push_and_fetch(story: Path, tmp_path: Path) -> None:
     assert all((a == b).all() for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_refusals_are_one_line(story: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_refusals_are_one_line(story: Path, tmp_path: Path, refused: Refused):
     assert "owner/name" in refused("push", story / "first", "just-a-name")
     command = ["-m", "tiss", "push", story / "first", "team/x"]
     with serve() as server:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.user.story import QUICK, tiss
+from tests.user.story import QUICK, Refused, tiss
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits
 from tiss.models import SegmentationModel
@@ -52,7 +51,7 @@ def theirs(model: Any, image: torch.Tensor) -> torch.Tensor:
         return model(((image / 255 - mean) / std)[None]).logits
 
 
-def test_logits_equal_those_of_transformers_and_background_goes_first(tmp_path: Path) -> None:
+def test_logits_equal_those_of_transformers_and_background_goes_first(tmp_path: Path):
     reference = make(tmp_path, ["road", "Background", "car"])
     model = from_segformer(tmp_path, IMAGES, device="cpu")
     assert model.classes == ["background", "road", "car"]
@@ -60,7 +59,7 @@ def test_logits_equal_those_of_transformers_and_background_goes_first(tmp_path: 
     torch.testing.assert_close(model(IMAGES[0][None]).logits, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_added_background_has_the_median_probability_and_changes_nothing_else(tmp_path: Path) -> None:
+def test_added_background_has_the_median_probability_and_changes_nothing_else(tmp_path: Path):
     reference = make(tmp_path, ["road", "car", "sky"], spread=3.0)
     model = from_segformer(tmp_path, IMAGES, device="cpu")
     assert model.classes == ["background", "road", "car", "sky"]
@@ -75,7 +74,7 @@ def test_added_background_has_the_median_probability_and_changes_nothing_else(tm
     torch.testing.assert_close(model(IMAGES[0][None]).logits[:, 1:], old, atol=1e-4, rtol=1e-4)
 
 
-def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> None:
+def test_refused_where_a_background_would_change_predictions(tmp_path: Path):
     """Rows that cancel: their mean is flat, while the classes' own logits swing from pixel to pixel."""
     model = make(tmp_path, ["road", "car"], spread=1000.0)
     with torch.no_grad():
@@ -86,7 +85,7 @@ def test_refused_where_a_background_would_change_predictions(tmp_path: Path) -> 
         from_segformer(tmp_path, IMAGES, device="cpu")
 
 
-def test_extend(story: Path, tmp_path: Path) -> None:
+def test_extend(story: Path, tmp_path: Path):
     make(tmp_path / "segformer", ["road", "car", "sky"], spread=3.0)
     command = ["extend", tmp_path / "segformer", "--data", story / "tonight", "--classes", "star"]
     tiss(*command, "--out", tmp_path / "out", *QUICK[2:], "--epochs", 1)
@@ -96,9 +95,7 @@ def test_extend(story: Path, tmp_path: Path) -> None:
     assert model.record["parent"]["path"] == "../segformer"
 
 
-def test_another_shape_or_a_missing_part_is_one_line(
-    story: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_another_shape_or_a_missing_part_is_one_line(story: Path, tmp_path: Path, refused: Refused):
     make(tmp_path / "s", ["road", "car"])
     path = tmp_path / "s" / "config.json"
     config = json.loads(path.read_text())

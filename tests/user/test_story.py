@@ -8,14 +8,14 @@ import torch
 from PIL import Image
 
 from tests.report import fakes
-from tests.user.story import tiss
+from tests.user.story import change, tiss
 from tiss.app.steps import open_steps
 from tiss.data.images import read_image
 from tiss.models import SegmentationModel
 from tiss.user.model_source import write_card
 
 
-def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path: Path) -> None:
+def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path: Path):
     first, third, shots = str(story / "first"), str(story / "third"), story / "tomorrow" / "images"
     out = tmp_path / "difference"
     tiss("compare", first, third, "--data", story / "tomorrow", "--out", out)
@@ -29,9 +29,7 @@ def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path
     for path in sorted(shots.iterdir()):
         image = read_image(path)
         mask = torch.from_numpy(steps.mask(2, image))
-        assert torch.equal(
-            program(image[None])[0][0], mask
-        )  # the page, the file and the command say the same
+        assert torch.equal(program(image[None])[0][0], mask)  # page, file and command say the same
         saved = Image.open(tmp_path / "segmented" / "masks" / path.name)
         assert saved.tobytes() == mask.numpy().tobytes()
         with torch.inference_mode():  # and an old step of the slider is the model of then
@@ -39,7 +37,7 @@ def test_from_the_first_model_to_a_file_for_other_programs(story: Path, tmp_path
         assert torch.equal(torch.from_numpy(steps.mask(0, image)).long(), expected)
 
 
-def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path) -> None:
+def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path):
     model = SegmentationModel.from_pretrained(story / "third")
     results = fakes.results("mib")
     for step in results["steps"]:
@@ -51,9 +49,8 @@ def test_card_of_a_run_has_its_scores(story: Path, tmp_path: Path) -> None:
     assert f"| 2 | moon | {value:.1f} |" in card
 
 
-def test_a_parent_that_changed_ends_the_line(story: Path, tmp_path: Path) -> None:
+def test_a_parent_that_changed_ends_the_line(story: Path, tmp_path: Path):
     for name in ("first", "second", "third"):
         shutil.copytree(story / name, tmp_path / name)
-    path = tmp_path / "first" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    change(tmp_path / "first" / "model.safetensors")
     assert [open_steps(str(tmp_path / "third"), "cpu").title(0)] == ["step 0: + disc, square, star"]

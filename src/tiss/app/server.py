@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +17,16 @@ from tiss.app.steps import Steps, image_html, run_html
 from tiss.data.images import image_size, read_image
 from tiss.engine.predictor import resize
 from tiss.errors import TissError
-from tiss.report.render import stylesheet
+from tiss.report.render import render
 
 MOST_BYTES = 20 * 2**20  # of an upload
 MOST_PIXELS = 40_000_000
 LONGEST = 1024  # longest side at which images are segmented and shown
 WAITING = 200  # images in the queue; one more is refused
+KEPT_IMAGES = 8
 SESSIONS = 64  # visitors whose last answer is kept, with images: gradio's own 10,000 would fill the memory
 PASSWORD = "TISS_APP_PASSWORD"
 EMPTY = "<p>Drop an image on the left.</p>"
-STYLE = """
-#before:not(:has(figure)){display:none}
-.tiss-view{margin:0;position:relative}.tiss-view .shown img{width:100%}
-.tiss-view .index{display:none}.tiss-view .name{min-height:1.6em;font-weight:600}
-"""
-# reads the class under the pointer from a hidden image of class numbers, and writes its name
-SCRIPT = """<script>
-function tissName(box, event) {
-  const shown = box.querySelector('.shown img');
-  if (!box.pixels) {
-    const index = box.querySelector('.index img'), canvas = document.createElement('canvas');
-    canvas.width = index.naturalWidth; canvas.height = index.naturalHeight;
-    box.pixels = canvas.getContext('2d', {willReadFrequently: true});
-    box.pixels.drawImage(index, 0, 0);
-    box.names = JSON.parse(box.dataset.names);
-  }
-  const place = shown.getBoundingClientRect(), canvas = box.pixels.canvas;
-  const x = Math.floor((event.clientX - place.left) / place.width * canvas.width);
-  const y = Math.floor((event.clientY - place.top) / place.height * canvas.height);
-  const inside = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
-  box.querySelector('.name').textContent = inside ? box.names[box.pixels.getImageData(x, y, 1, 1).data[0]] : '';
-}
-</script>"""
 
 
 @dataclass(frozen=True)
@@ -96,11 +75,10 @@ def serve(
     gradio = import_gradio()
     page = build(gradio, steps, folder)
     page.queue(max_size=WAITING, default_concurrency_limit=1)
-    guard = None if is_loopback(place.address) and not place.password else (place.user, place.password)
     page.launch(
         server_name=place.address,
         server_port=place.port,
-        auth=guard,
+        auth=(place.user, place.password) if place.password else None,
         share=False,
         quiet=True,
         prevent_thread_lock=True,
@@ -111,8 +89,7 @@ def serve(
         enable_monitoring=False,
         mcp_server=False,
         footer_links=[],
-        css=STYLE + stylesheet(),
-        head=SCRIPT,
+        head=render("app_head.html"),
     )
     ready(f"http://{place.address}:{place.port}")
 
@@ -131,6 +108,7 @@ def serve(
 def build(gradio: Any, steps: Steps, folder: Path) -> Any:
     """The page: an image, a slider through the steps, classes to tick, old and new side by side, and the run."""
     last = len(steps) - 1
+    opened = lru_cache(KEPT_IMAGES)(read_upload)  # the same object again: its masks are kept
     everything = list(dict.fromkeys(name for names in steps.classes for name in names[1:]))
 
     def update(path: str | None, step: float, shown: list[str], beside: bool) -> tuple[str, str]:
@@ -138,7 +116,7 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
         if path is None:
             return EMPTY, ""
         try:
-            image = read_upload(path)
+            image = opened(path)
         except TissError as error:
             raise gradio.Error(str(error), print_exception=False) from None
         pixels = image.permute(1, 2, 0).numpy()

@@ -3,9 +3,9 @@
 HTML carries its images: no file of the server is ever addressed.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tiss.engine.predictor import Predictor, overlay
 from tiss.errors import TissError
-from tiss.evaluation.scores import percent
 from tiss.files import read_json
 from tiss.models import CONFIG
 from tiss.palette import class_colours
@@ -25,11 +24,11 @@ from tiss.report.pages import section_of
 from tiss.report.plots import canvas, inline_svg
 from tiss.report.render import embed, render
 from tiss.report.runs import experiments, load_results
-from tiss.user.compare import SHRINKS, signed
+from tiss.user.changes import ClassChange
 from tiss.user.model_source import Source, find_source, line_of, open_predictor, run_steps
 
-KEPT_MODELS, KEPT_MASKS = 3, 64
-Report = Mapping[str, Mapping[str, Any]]  # the classes of a step's report.json by name
+KEPT_MODELS, KEPT_MASKS = 3, 24
+Report = Mapping[str, ClassChange]  # what a step's report.json says, by class
 
 
 class Steps:
@@ -45,7 +44,7 @@ class Steps:
         self.record: dict[str, Any] = configs[-1].get("record", {})
         self.reports = [read_report(folder) for folder in folders]
         self.predictor = lru_cache(KEPT_MODELS)(self._predictor)
-        self._masks: dict[tuple[int, bytes], np.ndarray] = {}
+        self.mask = lru_cache(KEPT_MASKS)(self._mask)  # of an image that is still the same object
         self.predictor(len(self) - 1)  # a damaged folder is an error of the command, not of a visitor's click
 
     def __len__(self) -> int:
@@ -59,15 +58,9 @@ class Steps:
     def _predictor(self, step: int) -> Predictor:
         return open_predictor(Source(self.folders[step], str(self.folders[step])), None, False, self.device)
 
-    def mask(self, step: int, image: Tensor) -> np.ndarray:
-        """Class indices H × W of an image uint8 3 × H × W; the last few are kept."""
-        content = str(image.shape).encode() + image.contiguous().numpy().tobytes()
-        key = step, hashlib.blake2b(content, digest_size=16).digest()
-        found = self._masks.pop(key, None)
-        self._masks[key] = self.predictor(step).one(image).numpy() if found is None else found
-        if len(self._masks) > KEPT_MASKS:
-            del self._masks[next(iter(self._masks))]
-        return self._masks[key]
+    def _mask(self, step: int, image: Tensor) -> np.ndarray:
+        """Class indices H × W of an image uint8 3 × H × W."""
+        return self.predictor(step).one(image).numpy()
 
 
 def read_report(folder: Path) -> Report:
@@ -75,7 +68,9 @@ def read_report(folder: Path) -> Report:
     path = folder / "report.json"
     found = read_json(path) if path.is_file() else None
     rows = found.get("classes") if isinstance(found, dict) else None
-    return {str(row["name"]): row for row in rows or [] if isinstance(row, dict) and "name" in row}
+    known = {one.name for one in fields(ClassChange)}
+    changes = [{key: row[key] for key in known & row.keys()} for row in rows or [] if isinstance(row, dict)]
+    return {str(one["name"]): ClassChange(**one) for one in changes if "name" in one}
 
 
 def open_steps(name: str, device: str = "auto") -> Steps:
@@ -118,47 +113,14 @@ def run_html(folder: Path, steps: Steps) -> str:
 
 def steps_html(classes: Sequence[str], record: Mapping[str, Any], reports: Sequence[Report]) -> str:
     """The steps of an extended model, and each class in each step's report."""
-    scores, areas = [], []
-    marks: dict[tuple[int, int], str] = {}
-    for row, name in enumerate(classes):
-        found = [report.get(name, {}) for report in reports]
-        scores.append([name, *map(_score, found)])
-        areas.append([name, *map(_area, found)])
-        marks |= {(row, column): "worse" for column, one in enumerate(found, 1) if _kept(one) < SHRINKS}
     return render(
         "app_steps.html",
-        history=[_history(entry) for entry in record.get("history") or [] if isinstance(entry, Mapping)],
-        heads=["class", *(f"step {step}" for step in range(len(reports)))],
-        scores=scores if any(reports) else [],
-        areas=areas if marks or any("→" in cell for row in areas for cell in row) else [],
-        marks=marks,
+        history=[entry for entry in record.get("history") or [] if isinstance(entry, Mapping)],
+        rows=[(name, [report.get(name, ClassChange(name)) for report in reports]) for name in classes]
+        if any(reports)
+        else [],
         chart=kept_chart(classes, reports) if len(reports) > 1 else "",
     )
-
-
-def _history(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    names = ", ".join(map(str, entry.get("classes") or []))
-    shown = (entry.get("step"), names, entry.get("method"), entry.get("train_pictures"))
-    change, same = signed(entry.get("old_change")), percent(entry.get("pixels_as_before"))
-    return (*map(str, shown), percent(entry.get("new_iou")), change, same)
-
-
-def _score(one: Mapping[str, Any]) -> str:
-    """The IoU after a step, and its change in the step."""
-    change = one.get("change")
-    return percent(one.get("after")) + (f" ({signed(change)})" if change is not None else "")
-
-
-def _area(one: Mapping[str, Any]) -> str:
-    """The share of the step's images that a class covers with the model before and with the new one."""
-    before, after = one.get("area_before"), one.get("area_after")
-    return "–" if before is None or after is None else f"{percent(before)} → {percent(after)}"
-
-
-def _kept(one: Mapping[str, Any]) -> float:
-    """The share of a class's area before a step that is left after it; 1 where nothing is known."""
-    before, after = one.get("area_before"), one.get("area_after")
-    return 1.0 if not before or after is None else after / before
 
 
 def kept_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup | None:
@@ -167,10 +129,10 @@ def kept_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup | No
     with canvas(7, 3.2) as (drawn, axis):
         for channel, name in enumerate(classes[1:], 1):
             first = next((step for step, report in enumerate(reports) if name in report), len(reports))
-            kept = [min(1.0, _kept(report.get(name, {}))) for report in reports[first + 1 :]]
-            if kept:
-                left = np.cumprod([100, *kept])
-                axis.plot(range(first, len(reports)), left, marker="o", color=colours[channel], label=name)
+            changes = [report[name].area_change or 0 for report in reports[first + 1 :] if name in report]
+            if changes:
+                left = np.cumprod([100, *(1 + min(0, change) / 100 for change in changes)])
+                axis.plot(range(first, first + len(left)), left, "o-", color=colours[channel], label=name)
         axis.set(xlabel="step", ylabel="area left, % of that when new")
         axis.set_ylim(bottom=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -70,22 +70,19 @@ def print_speed(results: dict[str, Any]) -> None:
     """One line per row of the suite."""
     from tiss.report.render import format_table
 
-    heads = ("row", "plain img/s", "fast img/s", "speed-up", "of no loss", "plain GiB")
+    def text(value: float | None, form: str = ".2f") -> str:
+        return "–" if value is None else f"{value:{form}}"
+
     rows = []
     for row in results["rows"]:
         plain, fast = row["plain"], row["fast"]
-        speeds = [f"{way['images_per_second']:.0f}" for way in (plain, fast)]
-        shares = (
-            row["speedup"],
-            row["of_no_loss"],
-            plain["peak_gib"],
-            fast["peak_gib"],
-            fast["share_of_limit"],
-        )
-        rows.append([row["name"], *speeds, *("–" if one is None else f"{one:.2f}" for one in shares)])
-    print(
-        f"one update on {results['environment']['device']}\n\n{format_table((*heads, 'fast GiB', 'of limit'), rows)}"
-    )
+        speeds = [text(way["images_per_second"], ".0f") for way in (plain, fast)]
+        peaks = [text(way["peak_gib"]) for way in (plain, fast)]
+        shares = [text(row[key]) for key in ("speedup", "of_no_loss")]
+        rows.append([row["name"], *speeds, *shares, *peaks, text(fast["share_of_limit"])])
+    heads = "row|plain img/s|fast img/s|speed-up|of no loss|plain GiB|fast GiB|of limit"
+    table = format_table(heads.split("|"), rows)
+    print(f"one update on {results['environment']['device']}\n\n{table}")
     for row in results["rows"]:
         if "cost_of_determinism" in row:
             print(f"{row['name']}: deterministic takes {row['cost_of_determinism']:+.1%} time")

@@ -1,35 +1,17 @@
 """`tiss data`: download, verify, describe and convert data sets."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tiss import __version__
-from tiss.cli.flags import execute
 from tiss.config import REQUIRED, setting
-from tiss.errors import TissError, suggest
+from tiss.errors import TissError
 
 if TYPE_CHECKING:
     from tiss.data.base import Dataset
     from tiss.data.checks import SplitReport
     from tiss.scenarios.published import Comparison
-
-ABOUT = """Gets data sets, checks them, describes them, and brings your own into shape.
-
-usage: tiss data COMMAND [options]     tiss data COMMAND --help explains the command
-
-  download   get voc or ade20k; how to get cityscapes
-  verify     check every file, and every step's list against the published one
-  stats      classes, pixels, and the images of each step
-  convert    bring labels of COCO, CVAT, labelme or Supervisely into the folder layout
-
-examples:
-  tiss data download voc --root data
-  tiss data verify voc --root VOCdevkit
-  tiss data stats voc --root VOCdevkit --task 15-1 --plot voc.svg
-  tiss data convert coco annotations.json --images photos --out my-data
-  tiss data verify folder --root my-data"""
 
 Form = Literal["text", "markdown", "latex"]
 SETUPS = ("overlapped", "disjoint")
@@ -312,16 +294,3 @@ def _summary(rows: "list[Comparison]") -> str:
         same = [row.same for row in rows if row.same is not None and bool(row.published_sha256) == hashed]
         parts += [f"{sum(same)} of {len(same)} {words}"] if same else []
     return f"{', '.join(parts)}." if parts else "Nothing is published of these lists."
-
-
-COMMANDS: dict[str, Callable[[Any], int]] = {one.__name__: one for one in (download, verify, stats, convert)}
-
-
-def main(words: list[str]) -> int:
-    """Runs one of the data commands; returns the exit code: 0, or 1 where verify found a fault."""
-    if not words or words[0] in ("--help", "-h"):
-        print(ABOUT)
-        return 0
-    if words[0] not in COMMANDS:
-        raise TissError(suggest(words[0], COMMANDS, "command of tiss data"))
-    return execute(f"data {words[0]}", COMMANDS[words[0]], words[1:])

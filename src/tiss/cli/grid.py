@@ -57,11 +57,17 @@ def grid(options: Options) -> int:
         print("\n".join(commands(cells, out)))
         return 0
     state = work(cells, out, TerminalReporter())
+    print(
+        f"{sum(one != 'failed' for one in state.values())} runs done in {out}; tiss report {out} makes the tables"
+    )
+    check_done(state, out)
+    return 0
+
+
+def check_done(state: dict[str, str], out: Path) -> None:
     failed = [name for name, value in state.items() if value == "failed"]
-    print(f"{len(state) - len(failed)} runs done in {out}; tiss report {out} makes the tables")
     if failed:
         raise TissError(f"{len(failed)} run(s) failed: {', '.join(failed)}; see {out}/claims/*.failed.txt")
-    return 0
 
 
 def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
@@ -132,10 +138,7 @@ def demo(options: DemoOptions) -> int:
     recipe = "recipe: " + ", ".join(f"{key} {value}" for key, value in DEMO.items())
     reporter.say(f"shapes: 8 classes in three steps; {recipe}")
     cells = plan({"axes": {"method": list(DEMO_METHODS)}, "seeds": list(range(options.seeds))})
-    state = work(cells, out, reporter)
-    failed = [name for name, what in state.items() if what == "failed"]
-    if failed:
-        raise TissError(f"{', '.join(failed)} failed: see {out}/claims/*.failed.txt")
+    check_done(work(cells, out, reporter), out)
     runs = [cell.folder(out) for cell in cells]
     print_results(runs)
     print(recipe)

@@ -22,13 +22,17 @@ COMMANDS = {
     "train": ("models:train", "a first model from your own labelled images"),
     "extend": ("models:extend", "teach a model new classes from a few of your images"),
     "predict": ("models:predict", "segment images, folders, videos"),
+    "suggest": ("models:suggest", "which images to label next, with a contact sheet"),
     "compare": ("models:compare", "two models side by side on your images"),
     "export": ("models:export", "a model as ONNX or torch.export, checked against the original"),
     "push": ("models:push", "upload a model folder to a hub"),
     "app": ("models:app", "a web page: drop an image, slide through the steps"),
     "methods": ("models:methods", "list the methods and the encoders they work with"),
     "encoders": ("models:encoders", "list the encoders"),
-    "data": ("data:main", "download, verify, describe and convert data sets"),
+    "data download": ("data:download", "get voc or ade20k; how to get cityscapes"),
+    "data verify": ("data:verify", "check every file, and every step's list against the published one"),
+    "data stats": ("data:stats", "classes, pixels, and the images of each step"),
+    "data convert": ("data:convert", "labels of COCO, CVAT, labelme or Supervisely as a labelled folder"),
 }
 
 # how a command that was stopped resumes
@@ -92,7 +96,13 @@ def dispatch(words: list[str]) -> int:
     length = 2 if " ".join(words[:2]) in COMMANDS else 1
     command, rest = " ".join(words[:length]), words[length:]
     if command not in COMMANDS:
-        raise TissError(suggest(command, COMMANDS, "command"))
+        family = [name.removeprefix(f"{command} ") for name in COMMANDS if name.startswith(f"{command} ")]
+        if not family:
+            raise TissError(suggest(command, COMMANDS, "command"))
+        if rest and rest[0] not in ("--help", "-h"):
+            raise TissError(suggest(rest[0], family, f"command of tiss {command}"))
+        print(overview(f"{command} "))
+        return 0
     module, _, name = COMMANDS[command][0].partition(":")
     function = getattr(import_module(f"tiss.cli.{module}"), name)
     if name == "main":
@@ -103,8 +113,11 @@ def dispatch(words: list[str]) -> int:
     return execute(command, function, rest)
 
 
-def overview() -> str:
-    """What `tiss --help` prints."""
-    lines = [ABOUT, "", "usage: tiss COMMAND [options]     tiss COMMAND --help explains the command", ""]
-    lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join([*lines, "", *START])
+def overview(family: str = "") -> str:
+    """What `tiss --help` prints, and `tiss data --help` of the commands that begin with `data`."""
+    lines = [
+        f"usage: tiss {family}COMMAND [options]     tiss {family}COMMAND --help explains the command",
+        "",
+    ]
+    lines += [f"  {name:<13} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(family)]
+    return "\n".join(lines if family else [ABOUT, "", *lines, "", *START])

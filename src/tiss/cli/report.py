@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tiss.config import REQUIRED, setting
 from tiss.errors import TissError
@@ -82,7 +82,6 @@ def report_collection(folder: Path, html: str | None) -> int:
 
 
 def make_report(options: Options) -> int:
-    from tiss.engine.device import choose_device
     from tiss.report.pages import write_report
     from tiss.report.paper import fitting_tables, paper_table
     from tiss.report.render import print_table, render_tables
@@ -99,14 +98,7 @@ def make_report(options: Options) -> int:
     if page is None and runs and terminal:
         page = os.path.join(os.path.commonpath([run.resolve().parent for run in runs]), "report.html")
     if runs and page and page != "no":  # before the tables: if printing is cut short, the page is there
-        write_report(
-            runs,
-            page,
-            gallery=options.gallery,
-            images=options.images,
-            root=options.root,
-            device=choose_device(options.device),
-        )
+        write_report(runs, page, **drawing(options))
     for table in tables if terminal else ():
         print_table(table)
     if not terminal:
@@ -114,6 +106,14 @@ def make_report(options: Options) -> int:
     if runs and page and page != "no":
         print(f"page {page}", file=sys.stdout if terminal else sys.stderr)
     return 0
+
+
+def drawing(options: "Options | FigureOptions") -> dict[str, Any]:
+    """What is drawn with the runs' models, and where."""
+    from tiss.engine.device import choose_device
+
+    asked = {name: getattr(options, name) for name in ("gallery", "images", "root")}
+    return asked | {"device": choose_device(options.device)}
 
 
 @dataclass(frozen=True)
@@ -137,19 +137,12 @@ def figure(options: FigureOptions) -> int:
       tiss figure similarity runs/voc-15-1-* --images 500 --root VOCdevkit
       tiss figure predictions,features runs/demo --gallery 2 --out figures
     """
-    from tiss.engine.device import choose_device
     from tiss.report.pages import KINDS, write_figures
     from tiss.report.runs import experiments, find_runs, load_results
 
-    written = write_figures(
-        experiments(load_results(find_runs(options.run))),
-        Path(options.out),
-        list(KINDS) if options.kind == "all" else options.kind.split(","),
-        gallery=options.gallery,
-        images=options.images,
-        root=options.root,
-        device=choose_device(options.device),
-    )
+    found = experiments(load_results(find_runs(options.run)))
+    kinds = list(KINDS) if options.kind == "all" else options.kind.split(",")
+    written = write_figures(found, Path(options.out), kinds, **drawing(options))
     if not written:
         raise TissError(f"no {options.kind} figure can be drawn: the runs' step folders are missing")
     for path in written:

@@ -74,14 +74,14 @@ def labels_of(results: Sequence[Result]) -> list[str]:
     """
     several = len({one.encoder for one in results}) > 1
     parts = [[one.encoder] if several else [] for one in results]
-    for stage in (_decoders, _method_settings, _other_settings, _numbers):
+    for stage in range(4):
         alike: dict[str, list[int]] = {}
         for place, (one, part) in enumerate(zip(results, parts, strict=True)):
             alike.setdefault(_label(one, part), []).append(place)
         for places in alike.values():
-            if len(places) > 1:
-                for place, more in zip(places, stage([results[at] for at in places]), strict=True):
-                    parts[place] += more
+            told = _distinctions([results[place] for place in places])[stage] if len(places) > 1 else []
+            for place, more in zip(places, told, strict=False):
+                parts[place] += more
     return [_label(one, part) for one, part in zip(results, parts, strict=True)]
 
 
@@ -89,26 +89,18 @@ def _label(result: Result, parts: Sequence[str]) -> str:
     return f"{result.title} ({', '.join(parts)})" if parts else result.title
 
 
-def _decoders(alike: Sequence[Result]) -> list[list[str]]:
-    return [[one.decoder] if len({other.decoder for other in alike}) > 1 else [] for one in alike]
-
-
-def _method_settings(alike: Sequence[Result]) -> list[list[str]]:
+def _distinctions(alike: Sequence[Result]) -> list[list[list[str]]]:
+    """What may tell results apart: decoder, settings of the method, all settings, a number."""
+    decoders = [[one.decoder] if len({other.decoder for other in alike}) > 1 else [] for one in alike]
     changed = [changed_settings(one.method, one.settings) for one in alike]
-    return [[setting_text(name, value) for name, value in one.items()] for one in changed]
-
-
-def _other_settings(alike: Sequence[Result]) -> list[list[str]]:
+    own = [[setting_text(name, value) for name, value in one.items()] for one in changed]
     known = [one.done for one in alike if one.done]
     keys = sorted({key for done in known for key in done})
     keys = [key for key in keys if len({str(done.get(key)) for done in known}) > 1]
     names = {key: key.removeprefix("method.").removeprefix("train.") for key in keys}
-    texts = [[setting_text(name, one.done.get(key)) for key, name in names.items()] for one in alike]
-    return [text if one.done else ["settings not kept"] for one, text in zip(alike, texts, strict=True)]
-
-
-def _numbers(alike: Sequence[Result]) -> list[list[str]]:
-    return [[f"variant {number}"] for number in range(1, len(alike) + 1)]
+    every = [[setting_text(name, one.done.get(key)) for key, name in names.items()] for one in alike]
+    every = [text if one.done else ["settings not kept"] for one, text in zip(alike, every, strict=True)]
+    return [decoders, own, every, [[f"variant {number}"] for number in range(1, len(alike) + 1)]]
 
 
 def setting_text(name: str, value: Any) -> str:

@@ -31,10 +31,14 @@ from tiss.report.render import write_page
 from tiss.report.runs import Experiment, Result, RunLike, Series, Value, experiments, find_runs, load_results
 
 LEARNED = 10.0  # mIoU in % below which the first classes were hardly learned
-KEPT, LOST = (
-    0.05,
-    0.4,
-)  # a method keeps what it knew if it loses at most this share, and forgets beyond that one
+KEPT, LOST = 0.05, 0.4  # the share of what it knew that a method may lose: it keeps it, or loses part of it
+STORY = {
+    "bad": "{} forget{s} the first {n} classes.",
+    "part": "{} lose{s} part of the first {n} classes.",
+    "good": "{} keep{s} the first {n} classes.",
+    "never": "{} hardly learned the first {n} classes: nothing to forget.",
+    "bound": "Upper bound, trained on all classes at once: {}.",
+}
 CHARTS = {
     "steps": plots.miou_over_steps,
     "classes": plots.class_map,
@@ -42,7 +46,8 @@ CHARTS = {
     "differences": plots.difference_figure,
     "confusion": lambda one: plots.confusion_maps(last_confusions(one), one.groups),
 }
-KINDS = (*CHARTS, "predictions", "features", "similarity")
+PANELS = {"predictions": gallery_figure, "features": feature_figure}
+KINDS = (*CHARTS, *PANELS, "similarity")
 TASKS = ("15-1", "15-5", "19-1")  # in this order; others after them
 AGAIN = "-again"  # results/voc-again: runs of results/voc, done a second time
 
@@ -103,32 +108,24 @@ def _with_figure(measured: Numbers, name: str) -> dict[str, Any]:
 
 def story(experiment: Experiment) -> list[tuple[str, str]]:
     """The headline as (kind, sentence): who forgets the first classes (bad), loses part (part), keeps them (good)."""
-    texts = {
-        "bad": "{} forget{s} the first {n} classes.",
-        "part": "{} lose{s} part of the first {n} classes.",
-        "good": "{} keep{s} the first {n} classes.",
-        "never": "{} hardly learned the first {n} classes: nothing to forget.",
-        "bound": "Upper bound, trained on all classes at once: {}.",
-    }
-    found: dict[str, list[str]] = {kind: [] for kind in texts}
+    found: dict[str, list[str]] = {kind: [] for kind in STORY}
     for series in experiment.series:
         first, last = (series.mean("old", step, "without_background") for step in (0, -1))
         if first is None or last is None or not series.first.finished:
             continue
-        lost = 1 - last.mean / max(first.mean, 1e-9)
-        kind = "bad" if lost > LOST else "part" if lost > KEPT else "good"
         if series.at_once:
             found["bound"].append(f"{series.label} ({percent(last.mean)})")
         elif series.steps > 1:
+            lost = 1 - last.mean / max(first.mean, 1e-9)
+            kind = "bad" if lost > LOST else "part" if lost > KEPT else "good"
             kind = "never" if first.mean < LEARNED else kind
             found[kind].append(f"{series.label} ({percent(first.mean)} → {percent(last.mean)})")
     told = []
     for kind, names in found.items():
         if names:
             words = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-            told.append(
-                (kind, texts[kind].format(words, s="s" * (len(names) == 1), n=len(experiment.groups[0])))
-            )
+            text = STORY[kind].format(words, s="s" * (len(names) == 1), n=len(experiment.groups[0]))
+            told.append((kind, text))
     return told
 
 
@@ -159,16 +156,11 @@ def write_figures(
             name += f"-{one.protocol}" + (f"-holdout{one.holdout:g}" if one.holdout else "")
         path = folder / "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
         drawn = {kind: draw(one) for kind, draw in CHARTS.items() if kind in kinds}
-        if {"predictions", "features"} & set(kinds):
-            shown = collect_gallery(one, gallery, root, device, "features" in kinds)
-            if shown and "predictions" in kinds:
-                drawn |= {
-                    f"predictions-{index}": gallery_figure(shown, index) for index in range(len(shown.ids))
-                }
-            if shown and shown.features:
-                drawn |= {
-                    f"features-{index}": feature_figure(shown, index) for index in range(len(shown.ids))
-                }
+        asked = {kind: draw for kind, draw in PANELS.items() if kind in kinds}
+        shown = collect_gallery(one, gallery, root, device, "features" in asked) if asked else None
+        for kind, panels in asked.items():
+            if shown is not None and (kind == "predictions" or shown.features):
+                drawn |= {f"{kind}-{index}": panels(shown, index) for index in range(len(shown.ids))}
         wanted = images and "similarity" in kinds
         measured = experiment_similarity(one, images, root, device) if wanted else None
         if measured:
@@ -310,20 +302,11 @@ def bench_tables(results: Path) -> list[dict[str, Any]]:
         values = read_json(path)
         flat = [flatten(row) for row in values.get("rows") or values.get("memory") or []]
         heads = list(dict.fromkeys(key for row in flat for key in row))
-        environment = values.get("environment") or {}
-        machine = (
-            environment.get("device"),
-            environment.get("precision"),
-            str(values.get("date") or "")[:10],
-        )
-        tables.append(
-            {
-                "name": path.stem,
-                "machine": ", ".join(filter(None, machine)),
-                "heads": [head.replace("_", " ").replace(".", " ").replace("gib", "GiB") for head in heads],
-                "rows": [[_bench_text(row.get(head)) for head in heads] for row in flat],
-            }
-        )
+        about = {"date": str(values.get("date") or "")[:10]} | (values.get("environment") or {})
+        machine = ", ".join(about[key] for key in ("device", "precision", "date") if about.get(key))
+        named = [head.replace("_", " ").replace(".", " ").replace("gib", "GiB") for head in heads]
+        rows = [[_bench_text(row.get(head)) for head in heads] for row in flat]
+        tables.append({"name": path.stem, "machine": machine, "heads": named, "rows": rows})
     return tables
 
 
@@ -356,8 +339,6 @@ def write_results(results: Path, out: Path) -> Path:
         tasks=task_tables(found),
         sections=sections,
         papers=[paper_table(name, tested) for name in fitting_tables(tested)],
-        similarities=[
-            _with_figure(one, f"sim{index}") for index, one in enumerate(load_similarities(results))
-        ],
+        similarities=[_with_figure(one, f"sim{at}") for at, one in enumerate(load_similarities(results))],
         benches=bench_tables(results),
     )

@@ -7,7 +7,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,7 +16,7 @@ from tiss.data.base import DATASETS
 from tiss.engine.grid import command_of
 from tiss.engine.recipes import resolve
 from tiss.engine.results import read_results
-from tiss.engine.run_folder import all_settings, identity, last_name, read_config, what_was_done
+from tiss.engine.run_folder import all_settings, flatten, identity, last_name, read_config, what_was_done
 from tiss.errors import TissError
 from tiss.files import make_folder, read_json, read_text, write_text
 from tiss.methods.base import settings_from
@@ -107,14 +107,12 @@ def _without_answers(config: RunConfig) -> RunConfig:
     """`config` with None again wherever the recipe, the data set or the encoder answers the same."""
     known: Any = DATASETS.get(config.data.name)  # its class knows the usual crop and task, and needs no files
     full = resolve(config, known)
-    for section in ("", "data", "model", "train", "eval"):
-        for one in fields(getattr(config, section) if section else config):
-            part: Any = getattr(config, section) if section else config
-            if is_dataclass(getattr(part, one.name)) or getattr(type(part)(), one.name) is not None:
-                continue
-            part = replace(part, **{one.name: None})
-            shorter = replace(config, **{section: part}) if section else part
-            config = shorter if resolve(shorter, known) == full else config
+    optional = [name for name, value in flatten(to_mapping(RunConfig())).items() if value is None]
+    for name in optional:
+        section, _, key = name.rpartition(".")
+        part = replace(getattr(config, section), **{key: None}) if section else None
+        shorter = replace(config, **({section: part} if section else {key: None}))
+        config = shorter if resolve(shorter, known) == full else config
     return config
 
 
@@ -167,11 +165,7 @@ def _speeds(run: Path) -> dict[int, float | None]:
 
 def _rounded(value: Any) -> Any:
     """Nested lists and dictionaries with rounded numbers."""
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return json.loads(json.dumps(value), parse_float=lambda digits: round(float(digits), DIGITS))
 
 
 def _free_path(out: Path, record: Mapping[str, Any]) -> Path:

@@ -9,8 +9,9 @@ into an element of the class `tiss`: no rule of the style sheet reaches outside 
 import base64
 import csv
 import io
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,9 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 from PIL import Image
+from rich import box
 from rich.console import Console
+from rich.table import Table as Grid
 from rich.text import Text
 
 from tiss import __version__
@@ -31,21 +34,9 @@ from tiss.report.runs import RunLike, Value, experiments, load_results
 from tiss.report.tables import RANKED, Table, report_tables
 
 NUMBER = re.compile(r"[+-]?[\d., %–]*")
-SHORT = 6  # characters of a label that a narrow terminal has room for
-CSV_HEADS = (
-    *(
-        "table",
-        "data",
-        "task",
-        "setup",
-        "protocol",
-        "holdout",
-        "source",
-        "method",
-        "architecture",
-        "backbone",
-    ),
-    *("step", "average", "column", "added", "value", "deviation", "seeds"),
+CSV_COLUMNS = (
+    "table data task setup protocol holdout source method architecture backbone "
+    "step average column added value deviation seeds"
 )
 SYMBOLS = (
     r"\ \textbackslash{} ~ \textasciitilde{} ^ \textasciicircum{} < $<$ > $>$ | $|$ – -- … \dots{} · $\cdot$ ± $\pm$ "
@@ -62,89 +53,59 @@ def print_results(runs: Iterable[RunLike], console: Console | None = None, class
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Prints the table for a terminal; a wide one is cut into parts that fit.
+    """Prints the table for a terminal; a wide one is cut into parts that fit, where possible between groups.
 
     Where labels leave little room, rows are numbered, and what they are is listed once, before the parts.
     """
     console = console or Console(highlight=False)
+    plain: dict[str, Any] = {"no_wrap": True, "overflow": "ignore", "crop": False}
     console.print(Text(table.title, "bold"))
-    labels, lines = _widths(table)[0], []
-    if len(_cut(table, console.width)) > 1 and sum(labels) > console.width // 2:
-        kept = [at for at, width in enumerate(labels) if at == 0 or width <= SHORT]
-        lines.append(Text(f"row  {' · '.join(table.heads)}", "bold"))
+    if not _fits(table, console.width) and not _fits(table.take([]), console.width // 2):
+        console.print(Text(f"row  {' · '.join(table.heads)}", "bold"), **plain)
         rows, name = [], ""
         for number, row in enumerate(table.rows, 1):
             name = row.labels[0] or name  # an empty label repeats the one above
-            lines.append(Text(f"{number:3}  {' · '.join((name, *row.labels[1:]))}"))
-            rows.append(replace(row, labels=(f"{number:3}", *(row.labels[at] for at in kept))))
-        lines.append(Text())
-        table = replace(table, heads=("row", *(table.heads[at] for at in kept)), rows=tuple(rows))
-    for part in _cut(table, console.width):
-        lines += [*_terminal_lines(part), Text()]
-    for line in lines:
-        console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    for note in ([RANKED] if table.marks else []) + list(table.notes):
-        console.print(Text(note, style="dim"))
-    console.print()
-
-
-def _cut(table: Table, width: int) -> list[Table]:
-    """Parts of the columns that fit into `width` characters; groups stay whole where they fit."""
-
-    def fits(part: list[int]) -> bool:
-        labels, widths = _widths(table.take(part))
-        return sum(labels) + sum(widths) + 2 * (len(labels) + len(widths)) <= width
-
+            console.print(Text(f"{number:3}  {' · '.join((name, *row.labels[1:]))}"), **plain)
+            rows.append(replace(row, labels=(str(number), row.labels[0])))
+        console.print()
+        table = replace(table, heads=("row", table.heads[0]), rows=tuple(rows))
     cut: list[list[int]] = [[]]
     start = 0
     for _, count in table.groups:
         group = list(range(start, start + count))
         start += count
-        if cut[-1] and not fits(cut[-1] + group):
-            cut.append([])
-        for place in group:  # a group wider than the terminal is cut inside
-            if cut[-1] and not fits([*cut[-1], place]):
+        # a group wider than the terminal is cut inside
+        for places in [group] if _fits(table.take(group), console.width) else [[place] for place in group]:
+            if cut[-1] and not _fits(table.take(cut[-1] + places), console.width):
                 cut.append([])
-            cut[-1].append(place)
-    return [table.take(part) for part in cut]
+            cut[-1] += places
+    for places in cut:
+        console.print(_grid(table.take(places)), **plain)
+        console.print()
+    for note in ([RANKED] if table.marks else []) + list(table.notes):
+        console.print(Text(note, style="dim"))
+    console.print()
 
 
-def _widths(table: Table) -> tuple[list[int], list[int]]:
-    """Characters of labels and of columns: head, values and, over all of its columns, the name of a group."""
-    labels = zip(table.heads, *(row.labels for row in table.rows), strict=True)
-    columns = zip((column.name for column in table.columns), *table.texts, strict=True)
-    widths, start = [max(map(len, column)) for column in columns], 0
-    for name, count in table.groups:
-        room = sum(widths[start : start + count]) + 2 * (count - 1)
-        widths[start] += max(0, len(name) + 2 - room) if name else 0
-        start += count
-    return [max(map(len, label)) for label in labels], widths
+def _fits(table: Table, width: int) -> bool:
+    return Console(width=10_000).measure(_grid(table)).maximum <= width
 
 
-def _terminal_lines(table: Table) -> Iterator[Text]:
-    """Heads of groups, heads, a rule, rows."""
-    labels, widths = _widths(table)
-    rule = Text("─" * (sum(labels) + sum(widths) + 2 * (len(labels) + len(widths) - 1)), "dim")
-    if any(name for name, _ in table.groups):
-        line, start = " " * (sum(labels) + 2 * len(labels)), 0
-        for name, count in table.groups:
-            room = sum(widths[start : start + count]) + 2 * (count - 1)
-            line += f" {name} ".center(room, "─" if name else " ")[:room] + "  "
-            start += count
-        yield Text(line.rstrip(), "dim")
-    heads = [head.ljust(width) for head, width in zip(table.heads, labels, strict=True)]
-    heads += [column.name.rjust(width) for column, width in zip(table.columns, widths, strict=True)]
-    yield Text("  ".join(heads), "bold")
-    yield rule
+def _grid(table: Table) -> Grid:
+    """The table for rich, each group named above its first column."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in table.heads:
+        grid.add_column(f"\n{head}")
+    first = {0, *itertools.accumulate(count for _, count in table.groups)}
+    for at, column in enumerate(table.columns):
+        grid.add_column(f"{column.group if at in first else ''}\n{column.name}", justify="right")
     marks, styles = table.marks, {"best": "bold green", "second": "underline"}
     for index, (row, texts) in enumerate(zip(table.rows, table.texts, strict=True)):
         if row.rule and index:
-            yield rule
-        shown = Text("  ".join(text.ljust(width) for text, width in zip(row.labels, labels, strict=True)))
-        for at, (text, width) in enumerate(zip(texts, widths, strict=True)):
-            shown.append(" " * (2 + width - len(text)))
-            shown.append(text, styles.get(marks.get((index, at), ""), ""))
-        yield shown
+            grid.add_section()
+        cells = (Text(text, styles.get(marks.get((index, at), ""), "")) for at, text in enumerate(texts))
+        grid.add_row(*row.labels, *cells)
+    return grid
 
 
 def to_markdown(table: Table) -> str:
@@ -207,31 +168,29 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], form: str
     cat        12
     dog         7
     """
-    lines = [tuple(row) for row in rows]
-    columns = list(zip(header, *lines, strict=True))
-    right = [len(lines) > 0 and all(map(NUMBER.fullmatch, column[1:])) for column in columns]
-    if form == "latex":
-        head, *body = (" & ".join(map(escape_latex, row)) + r" \\" for row in (header, *lines))
-        kinds = "".join("r" if one else "l" for one in right)
-        return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", head, r"\hline", *body, r"\end{tabular}"])
-    widths = [max(3 if form == "markdown" else 0, *map(len, column)) for column in columns]
-    cells = [
-        [
-            cell.rjust(width) if one else cell.ljust(width)
-            for cell, width, one in zip(row, widths, right, strict=True)
-        ]
-        for row in (header, *lines)
-    ]
+    padded, rule = [], []
+    for column in zip(header, *rows, strict=True):
+        right = len(column) > 1 and all(map(NUMBER.fullmatch, column[1:]))
+        width = max(3 if form == "markdown" else 0, *map(len, column))
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in column])
+        rule.append("-" * (width - 1) + (":" if right else "-"))
+    head, *body = zip(*padded, strict=True)
+    if form == "markdown":
+        return "\n".join(map(_pipes, (head, rule, *body)))
     if form == "text":
-        return "\n".join("  ".join(row).rstrip() for row in cells)
-    rule = ["-" * (width - 1) + (":" if one else "-") for width, one in zip(widths, right, strict=True)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
+        return "\n".join("  ".join(row).rstrip() for row in (head, *body))
+    lines = [" & ".join(escape_latex(cell.strip()) for cell in row) + r" \\" for row in (head, *body)]
+    kinds = "".join("r" if one.endswith(":") else "l" for one in rule)
+    lines.insert(1, r"\hline")
+    return "\n".join([rf"\begin{{tabular}}{{{kinds}}}", *lines, r"\end{tabular}"])
 
 
 def to_csv(tables: Iterable[Table]) -> str:
     """All values of all tables under one head, one per line, with all digits; what does not apply is empty."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, CSV_HEADS, restval="", lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(
+        stream, CSV_COLUMNS.split(), restval="", lineterminator="\n", extrasaction="ignore"
+    )
     writer.writeheader()
     for table in tables:
         for row in table.rows:
@@ -277,10 +236,16 @@ def _environment() -> Environment:
     environment.globals |= {"style": Markup(stylesheet()), "version": __version__, "embed": embed}
     environment.filters |= {
         "percent": percent,
+        "signed": signed,
         "yaml": lambda settings: yaml.safe_dump({**settings}, sort_keys=False, allow_unicode=True),
     }
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
+
+
+def signed(value: float | None) -> str:
+    """A change, with its sign."""
+    return "–" if value is None else f"{value:+.1f}"
 
 
 @cache

@@ -112,7 +112,7 @@ class Table:
         return [[percent(None) if cell is None else str(cell) for cell in row.cells] for row in self.rows]
 
 
-Measure = tuple[Column, Callable[[Series, int], Cell]]  # a column and the value of a series after a step
+Measure = tuple[Column, Callable[..., Cell]]  # a column and the value of a series after a step
 
 
 def final_table(experiment: Experiment, joint: Value | None = None) -> Table:
@@ -125,13 +125,11 @@ def final_table(experiment: Experiment, joint: Value | None = None) -> Table:
     measures: list[Measure] = []
     for average in experiment.averages:
         measures += [_mean(part, average) for part in (*PARTS, "harmonic")]
-        measures.append((_column("over steps", average), _over_steps(average)))
+        measures.append((_column("over steps", average), lambda one, _, key=average: one.average(key)))
     old = [experiment.classes[channel] for channel in experiment.groups[0]]
+    forgotten = replace(_column("forgotten", "without_background"), group="old classes", lower=True)
     measures += [
-        (
-            replace(_column("forgotten", "without_background"), group="old classes", lower=True),
-            lambda one, _: one.forgetting(*old),
-        ),
+        (forgotten, lambda one, _: one.forgetting(*old)),
         (Column("all / offline"), lambda one, _: _share(one, bound)),
         (Column("minutes"), lambda one, _: _minutes(one)),
         (Column("images/s"), lambda one, _: _speed(one)),
@@ -151,10 +149,6 @@ def _column(name: str, average: str) -> Column:
 
 def _mean(part: str, average: str) -> Measure:
     return _column(part, average), lambda one, step: one.mean(part, step, average)
-
-
-def _over_steps(average: str) -> Callable[[Series, int], Cell]:
-    return lambda one, _: one.average(average)
 
 
 def _share(one: Series, bound: Value | None) -> Cell:
@@ -199,10 +193,7 @@ def forgetting_table(experiment: Experiment) -> Table | None:
 
 
 def _by_class(columns: Sequence[Column], get: Callable[[Series, str], Value | None]) -> list[Measure]:
-    def measure(name: str) -> Callable[[Series, int], Cell]:
-        return lambda one, _: get(one, name)
-
-    return [(column, measure(column.name)) for column in columns]
+    return [(column, lambda one, _, name=column.name: get(one, name)) for column in columns]
 
 
 def report_tables(experiment: Experiment, classes: bool = True) -> list[Table]:

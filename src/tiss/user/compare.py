@@ -1,7 +1,7 @@
 """Two models on the same images: what was gained, what was lost, what changed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,17 @@ from tiss.data.images import read_image
 from tiss.engine.predictor import Predictor
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
-from tiss.evaluation.scores import class_iou, mean, percent
+from tiss.evaluation.scores import class_iou
 from tiss.files import atomic_folder, write_bytes, write_json, write_text
-from tiss.report.render import embed, format_table, write_page
+from tiss.report.render import embed, write_page
 from tiss.scenarios import Split
+from tiss.user.changes import ClassChange, Comparison, describe, tables
 from tiss.user.folder_step import LabelledFolder
-from tiss.user.predict import find_images, side_by_side, to_png
+from tiss.user.items import find_images
+from tiss.user.predict import side_by_side, to_png
 
 WORST = 4  # images that a report shows
 LEAST = 0.05  # percent of an image that must have changed for it to be shown
-SHRINKS = 0.95  # an old class that covers less than this share of its area before is reported as shrinking
-WEAK = 5.0  # IoU in % below which a class is called hardly segmented
 
 
 @dataclass(frozen=True)
@@ -46,81 +46,6 @@ class ImageSet:
             return sample.image, sample.label
 
         return cls(split.ids, read, tuple(space), labelled)
-
-
-@dataclass(frozen=True)
-class ClassChange:
-    """What happened to one class, in percent: IoU against labels, agreement with the old model, area predicted."""
-
-    name: str
-    kind: str  # "old", "new" (only the new model has it) or "gone" (only the old one)
-    before: float | None = None
-    after: float | None = None
-    agreement: float | None = None
-    # of all pixels, labelled or not; of the background before, only what is not a new class now
-    area_before: float | None = None
-    area_after: float | None = None
-
-    @property
-    def change(self) -> float | None:
-        return None if self.before is None or self.after is None else self.after - self.before
-
-    @property
-    def area_change(self) -> float | None:
-        """In percent of the area before."""
-        if not self.area_before or self.area_after is None:
-            return None
-        return 100 * (self.area_after / self.area_before - 1)
-
-    @property
-    def shrinks(self) -> bool:
-        return self.area_change is not None and self.area_change < 100 * (SHRINKS - 1)
-
-
-@dataclass
-class Comparison:
-    """The result over all images."""
-
-    classes: list[ClassChange]
-    images: int
-    same: float | None  # percent of pixels (those of new classes left out) where both models agree
-    worst: list[tuple[str, float]]  # the images that changed most: name, percent of pixels lost or changed
-    judged: bool  # whether `worst` counts pixels that were right before and are wrong now
-    broken: list[str] = field(default_factory=list)
-    area_images: int = 0  # images on which areas were compared
-
-    @property
-    def new_classes(self) -> list[ClassChange]:
-        return [one for one in self.classes if one.kind == "new"]
-
-    @property
-    def old_classes(self) -> list[ClassChange]:
-        return [one for one in self.classes if one.kind != "new"]
-
-    @property
-    def scope(self) -> str:
-        """The images that were used, and how much stayed the same."""
-        more = f"; areas on {self.area_images}" if self.area_images > self.images else ""
-        same = "" if self.same is None else f"; {percent(self.same)} % of the pixels as before"
-        return f"on {self.images} images{more}{same}"
-
-    def captions(self) -> dict[str, str]:
-        """What to say of each of the worst images."""
-        verb = "lost" if self.judged else "changed"
-        return {name: f"{name}: {value:.1f} % of its pixels {verb}" for name, value in self.worst}
-
-    def to_json(self) -> dict[str, Any]:
-        rows = [asdict(one) | {"change": one.change, "area_change": one.area_change} for one in self.classes]
-        return {
-            "pictures": self.images,
-            "pixels_as_before": self.same,
-            # of a first model the background is new too; later steps do not have it among theirs
-            "new_iou": mean(one.after for one in self.new_classes if one is not self.classes[0]),
-            "old_change": mean(one.change for one in self.old_classes),
-            "classes": rows,
-            "worst": [{"picture": name, "percent": value} for name, value in self.worst],
-            "broken": self.broken,
-        }
 
 
 class Counter:
@@ -174,27 +99,23 @@ class Counter:
         either = self.both.sum(0) + self.both.sum(1) - shared
         old_area, new_area = self.all.sum(1), self.all.sum(0)
         old_area[BACKGROUND] -= self.all[BACKGROUND, self.only_new].sum()  # not lost, but found
-        pixels = max(1, self.all.sum())
+        either[BACKGROUND] -= self.both[BACKGROUND, self.only_new].sum()
+        pixels = self.all.sum()
+
+        def share(part: Any, whole: Any) -> float | None:
+            return 100 * float(part) / float(whole) if whole else None
+
         rows = []
         for channel, name in enumerate(self.space):
             new = not self.old or (channel > 0 and name not in self.old)
             kind = "new" if new else "old" if channel == 0 or name in self.new else "gone"
             known = self.has_labels and name in self.images.labelled
-            rows.append(
-                ClassChange(
-                    name,
-                    kind,
-                    before[channel] if known and kind != "new" else None,
-                    after[channel] if known and kind != "gone" else None,
-                    100 * float(shared[channel] / either[channel])
-                    if kind == "old" and either[channel]
-                    else None,
-                    100 * float(old_area[channel]) / pixels if kind != "new" else None,
-                    100 * float(new_area[channel]) / pixels,
-                )
-            )
-        total = int(self.both.sum())
-        return rows, 100 * int(np.trace(self.both)) / total if total and self.old else None
+            one = before[channel] if known and kind != "new" else None
+            two = after[channel] if known and kind != "gone" else None
+            agreement = share(shared[channel], either[channel]) if kind == "old" else None
+            area = share(old_area[channel], pixels) if kind != "new" else None
+            rows.append(ClassChange(name, kind, one, two, agreement, area, share(new_area[channel], pixels)))
+        return rows, share(np.trace(self.both), self.both.sum()) if self.old else None
 
 
 def compare_models(
@@ -234,56 +155,7 @@ def compare_models(
     return Comparison(rows, len(scores), same, worst, judged, broken, total - len(broken))
 
 
-Table = tuple[str, Sequence[str], Sequence[tuple[str, ...]], dict[tuple[int, int], str]]
 Drawn = list[tuple[str, Image.Image]]  # captions and images
-
-
-def tables(result: Comparison) -> list[Table]:
-    """Title, headings, rows, and the mark of a cell by its row and column, for the text and for the page."""
-    old, new = result.old_classes, result.new_classes
-    scored = [one for one in old if one.before is not None or one.after is not None]
-    scores = [(_titled(one), percent(one.before), percent(one.after), signed(one.change)) for one in scored]
-    changes = {row: one.change for row, one in enumerate(scored) if one.change is not None}
-    areas = []
-    for one in old:
-        figures = percent(one.area_before), percent(one.area_after), signed(one.area_change)
-        areas.append((_titled(one), *figures, percent(one.agreement), "shrinks" if one.shrinks else ""))
-    red = {(row, column): "worse" for row, one in enumerate(old) if one.shrinks for column in (2, 3)}
-    marks = {(row, 3): "better" if change >= 0 else "worse" for row, change in changes.items()}
-    added = [(one.name, percent(one.after), _remark(one)) for one in new]
-    heads = ("class", "% of pixels before", "now", "change in %", "agreement in %", "")
-    found: list[Table] = [
-        ("New classes" if old else "Classes", ("class", "IoU", ""), added, {}),
-        ("Old classes by labels", ("class", "IoU before", "IoU now", "change"), scores, marks),
-        ("Area of the old classes", heads, areas, red),
-    ]
-    return [table for table in found if table[2]]
-
-
-def _titled(one: ClassChange) -> str:
-    return f"{one.name} (gone)" if one.kind == "gone" else one.name
-
-
-def describe(result: Comparison) -> list[str]:
-    """The comparison as lines for a terminal."""
-    lines = []
-    for title, heads, rows, _ in tables(result):
-        lines += [*format_table((title, *heads[1:]), rows).splitlines(), ""]
-    lines.append(result.scope)
-    if result.broken:
-        lines.append(f"left out, {len(result.broken)}: {result.broken[0]}")
-    return lines
-
-
-def _remark(one: ClassChange) -> str:
-    """What an IoU means that needs a word."""
-    if one.after is None:
-        return "in none of these images"
-    return "hardly segmented: more images of it, more epochs" if one.after < WEAK else ""
-
-
-def signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.1f}"
 
 
 def channel_table(classes: Sequence[str], space: Sequence[str]) -> np.ndarray:

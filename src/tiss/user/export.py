@@ -25,7 +25,7 @@ from tiss.errors import TissError
 from tiss.files import write_bytes
 from tiss.models import SegmentationModel, choose_labels
 from tiss.models.vit import VisionTransformer
-from tiss.user.predict import find_images
+from tiss.user.items import find_images
 
 Format = Literal["onnx", "torch"]
 Runner = Callable[[Tensor], tuple[Tensor, Tensor]]

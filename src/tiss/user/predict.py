@@ -1,133 +1,35 @@
 """`predict`: masks, overlays and shares of images and videos; resumes after a stop."""
 
 import csv
-import glob
 import io
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from tiss.data.images import IMAGE_SUFFIXES, has_image_suffix, read_image
+from tiss.data.images import read_image
 from tiss.engine.predictor import Prediction, Predictor
-from tiss.engine.progress import Reporter
+from tiss.engine.progress import Bar, Reporter
 from tiss.errors import TissError
 from tiss.files import append_line, inside, read_json, read_text, write_bytes, write_json, write_text
 from tiss.files.reading import parse_json
 from tiss.palette import class_colours
+from tiss.user.items import STDIN, Item, read_frames
 
-VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 SETTINGS, JOURNAL = "prediction.json", "done.jsonl"
 JOURNAL_BYTES = 1 << 30
-Frame = tuple[str, "Item", Tensor]  # its name, its file, and uint8 3 × H × W
+Frame = tuple[str, Item, Tensor]  # its name, its file, and uint8 3 × H × W
 MARGIN, LINE, PANEL = 6, 16, 320  # pixels, of a legend; width of one of several panels
 INK, PAPER = (20, 20, 20), (255, 255, 255)
-
-
-@dataclass(frozen=True)
-class Item:
-    """One file to segment, and the name (a relative path without suffix) of its results."""
-
-    path: Path
-    name: str
-
-    @property
-    def is_video(self) -> bool:
-        return self.path.suffix.lower() in VIDEO_SUFFIXES
-
-    def stamp(self) -> list[int]:
-        """Size and modification time: a camera may write another image under the same name."""
-        try:
-            found = self.path.stat()
-        except OSError:  # reading it will say why
-            return []
-        return [found.st_size, found.st_mtime_ns]
-
-
-def find_items(paths: Sequence[str], out: Path | None = None) -> list[Item]:
-    """Every image and video at `paths`, each once, with a unique name.
-
-    Folders are searched recursively (of a data set only its images), patterns (*, ?, **) are expanded, and `out` is
-    skipped, so that results are not taken for images.
-    """
-    found: dict[Path, str] = {}
-    for text in paths:
-        for path, name in _expand(text):
-            resolved = path.resolve()
-            if not (out is not None and resolved.is_relative_to(out.resolve())):
-                found.setdefault(resolved, name)
-    if not found:
-        raise TissError(f"{', '.join(paths)}: no images there ({' '.join(IMAGE_SUFFIXES)}) and no videos")
-    items: dict[str, Item] = {}
-    for path, wanted in found.items():
-        names = (wanted if number == 1 else f"{wanted}-{number}" for number in itertools.count(1))
-        name = next(name for name in names if name not in items)
-        items[name] = Item(path, name)
-    return list(items.values())
-
-
-def find_images(paths: Sequence[str]) -> list[Item]:
-    """As `find_items`, without the videos."""
-    items = [item for item in find_items(paths) if not item.is_video]
-    if not items:
-        raise TissError(f"{', '.join(paths)}: no images there, only videos", setting="data")
-    return items
-
-
-def _expand(text: str) -> Iterator[tuple[Path, str]]:
-    path = Path(text).expanduser()
-    known = IMAGE_SUFFIXES + VIDEO_SUFFIXES
-    if path.is_dir():
-        if all((path / part).is_dir() for part in ("images", "masks")):
-            path = path / "images"  # a data set: its masks are not images to segment
-        for one in sorted(path.rglob("*")):
-            is_video = one.suffix.lower() in VIDEO_SUFFIXES and not one.name.startswith(".")
-            if is_video or has_image_suffix(one):
-                yield one, one.relative_to(path).with_suffix("").as_posix()
-    elif path.exists():
-        if path.suffix.lower() not in known:
-            raise TissError(f"{text}: neither an image ({' '.join(IMAGE_SUFFIXES)}) nor a video")
-        yield path, path.stem
-    elif glob.has_magic(text):
-        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
-        if not matches:
-            raise TissError(f"{text}: nothing matches this pattern")
-        yield from ((match, match.stem) for match in matches if match.suffix.lower() in known)
-    else:
-        raise TissError(f"{text}: no such file or folder")
-
-
-def read_frames(item: Item, every: int = 1) -> Iterator[tuple[str, Tensor]]:
-    """Every n-th frame of a video: name and uint8 3 × H × W. A broken stream ends in a TissError."""
-    av = import_av()
-    try:
-        with av.open(str(item.path)) as container:
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
-            for number, frame in enumerate(container.decode(stream)):
-                if number % every == 0:
-                    pixels = torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1)
-                    yield f"{item.name}/frame-{number:06d}", pixels.contiguous()
-    except (av.error.FFmpegError, IndexError, ValueError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TissError(f"{item.path}: broken video ({reason})") from error
-
-
-def import_av() -> Any:
-    """PyAV, or an error that says how to install it."""
-    try:
-        import av
-    except ImportError as error:
-        raise TissError(f"videos need PyAV: pip install 'tiss[video]' ({error})") from error
-    return av
 
 
 @dataclass
@@ -136,6 +38,7 @@ class Predictions:
 
     shares: dict[str, dict[str, float]]
     resumed: int
+    seconds: float = 0.0  # for those that were not done earlier
     broken: list[str] = field(default_factory=list)
 
 
@@ -149,22 +52,34 @@ def predict_items(
     batch: int,
     every: int,
     opacity: float,
+    frames: int | None = None,
+    frame_size: tuple[int, int] | None = None,
 ) -> Predictions:
     """Segments every item into `out`: masks/, overlays/, shares.csv and shares.json.
 
     Images that an earlier call with the same model and settings finished are skipped, unless the file has changed.
+    Of a video or stream, every n-th frame is taken, at most `frames`; `frame_size` is the width and height of raw ones.
     """
+    if frame_size is None and any(str(item.path) == STDIN for item in items):
+        raise TissError(
+            "standard input needs the size of its raw frames, such as 640x480", setting="frame_size"
+        )
     settings = {"model": model_hash, "size": predictor.size, "native": predictor.native}
     journal = open_journal(out, settings | {"every": every, "opacity": opacity})
+    if journal and any(item.is_stream for item in items):
+        raise TissError(
+            f"{out}: holds frames already, and a stream cannot resume: choose another", setting="out"
+        )
     stamps = {item.name: item.stamp() for item in items}
     earlier = {
         name: entry["shares"]
         for name, entry in journal.items()
         if entry["stamp"] == stamps.get(entry["item"], entry["stamp"])
     }
-    done = Predictions(earlier, len(earlier))
-    with reporter.bar("predict", len(items)) as bar:
-        for _, same in itertools.groupby(_read(items, done, every, bar), key=lambda one: one[2].shape):
+    done, begin = Predictions(earlier, len(earlier)), time.perf_counter()
+    with reporter.bar("predict", len(items)) as bar, ends_with_interrupt(any(one.is_stream for one in items)):
+        read = _read(items, done, (every, frames, frame_size), bar)
+        for _, same in itertools.groupby(read, key=lambda one: one[2].shape):
             while group := list(itertools.islice(same, batch)):  # images of one size
                 masks = predictor.labels([pixels for _, _, pixels in group])
                 for (name, item, pixels), mask in zip(group, masks, strict=True):
@@ -172,20 +87,34 @@ def predict_items(
                     done.shares[name] = shares
                     entry = {"name": name, "item": item.name, "stamp": stamps[item.name], "shares": shares}
                     append_line(out / JOURNAL, json.dumps(entry))
+    done.seconds = time.perf_counter() - begin
     _write_tables(out, done, predictor.classes)
     return done
 
 
-def _read(items: Sequence[Item], done: Predictions, every: int, bar: Any) -> Iterator[Frame]:
+@contextmanager
+def ends_with_interrupt(stream: bool) -> Iterator[None]:
+    """A camera is stopped with Ctrl-C, which then is no fault."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not stream:
+            raise
+
+
+def _read(items: Sequence[Item], done: Predictions, which: Any, bar: Bar) -> Iterator[Frame]:
     """Each image or frame that is not done; unreadable ones are listed and skipped."""
+    every, frames, size = which
     for item in items:
         try:
             if item.is_video:
-                found = ((name, item, frame) for name, frame in read_frames(item, every))
-                yield from (one for one in found if one[0] not in done.shares)
+                found = itertools.islice(read_frames(item, every, size), frames)
+                yield from ((name, item, frame) for name, frame in found if name not in done.shares)
             elif item.name not in done.shares:
                 yield item.name, item, read_image(item.path)
         except TissError as error:
+            if error.setting:
+                raise
             done.broken.append(str(error))
         bar.advance()
 

@@ -19,7 +19,7 @@ from tiss.files import Lock, existing, reserve
 from tiss.methods.base import METHODS, settings_from
 from tiss.models import SegmentationModel, outline
 from tiss.scenarios import Step
-from tiss.user import compare
+from tiss.user import changes, compare
 from tiss.user.compare import ImageSet
 from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
@@ -142,14 +142,14 @@ def learn(
             compare.write_report(folder, f"{out.name}: what was trained", fact, result, drawn)
             write_card(folder, model, record)
     shutil.rmtree(work.path)
-    return "\n".join([fact, "", *compare.describe(result)])
+    return "\n".join([fact, "", *changes.describe(result)])
 
 
 def record_of(
     before: SegmentationModel | None,
     step: Step,
     config: RunConfig,
-    result: compare.Comparison,
+    result: changes.Comparison,
     seconds: float,
 ) -> dict[str, Any]:
     """What the model folder says of how the model was made, step after step."""
