@@ -189,7 +189,7 @@ def convert(options: ConvertOptions) -> int:
             str(one.pixels),
             f"{100 * one.share:.2f}",
         ]
-        for one in done.classes
+        for one in (*done.classes, *([done.ignored] if done.ignored.pixels else []))
     ]
     print(format_table(["class", "images", "objects", "pixels", "% of pixels"], rows), end="\n\n")
     _print_findings(done, found, tool.keep)

@@ -123,7 +123,14 @@ def _load(source: str) -> dict[str, Any]:
 
 
 def _find_columns(features: Any, source: str) -> tuple[str, str]:
-    images = [name for name, feature in features.items() if type(feature).__name__ == "Image"]
+    # other programs than the library write plain bytes, or their structure without saying that it is an image
+    images = [
+        name
+        for name, feature in features.items()
+        if type(feature).__name__ == "Image"
+        or getattr(feature, "dtype", "") == "binary"
+        or (isinstance(feature, dict) and "bytes" in feature)
+    ]
     mask = next((name for name in MASK_COLUMNS if name in images), None)
     image = next((name for name in IMAGE_COLUMNS if name in images), None)
     rest = [name for name in images if name not in (mask, image)]

@@ -71,12 +71,13 @@ def load_image(path: ImageSource) -> np.ndarray:
         return pixels.reshape(rgb.height, rgb.width, 4)[..., :3]
 
 
-def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
+def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None, stray: float = 0) -> np.ndarray:
     """Label numbers, uint8 H × W.
 
     Grey (8 or 16 bit), black-and-white and palette files hold the numbers themselves. With a colour map
     (RGB → label), colour files are looked up in it, and palette files by their palette's colours; a colour
-    that the map lacks is an error. Without one, a colour file must have three equal channels.
+    that the map lacks is an error, or 255 where such pixels are at most the share `stray` of a colour file. Without
+    a map, a colour file must have three equal channels.
     """
     with _open(path, "mask") as image:
         if image.mode == "P":
@@ -90,7 +91,7 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
         if image.mode in ("RGB", "RGBA", "RGBX"):
             pixels = np.array(image.convert("RGB"))
             if colours is not None:
-                return _through_colours(pixels, colours, path)
+                return _through_colours(pixels, colours, path, stray)
             if (pixels[..., :1] == pixels).all():
                 return np.ascontiguousarray(pixels[..., 0])
             raise TissError(f"{path}: a colour mask needs a colour map, colours.txt of 'name r g b'")
@@ -183,7 +184,9 @@ def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
     return values.astype(np.uint8)
 
 
-def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
+def _through_colours(
+    pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource, stray: float = 0
+) -> np.ndarray:
     """RGB colours … × 3 → labels."""
     if not colours:
         raise TissError(f"{path}: the colour map is empty")
@@ -192,10 +195,15 @@ def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int], path: Im
     codes = _code(pixels)
     place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
     unknown = keys[place] != codes
-    if unknown.any():
-        colour = " ".join(map(str, pixels[unknown][0]))
-        raise TissError(f"{path}: colour {colour} is not in the colour map; add it there")
-    return labels[place]
+    if unknown.mean() > stray:
+        found = np.unique(pixels[unknown], axis=0)
+        listed = ", ".join(" ".join(map(str, colour)) for colour in found[:8]) + (
+            ", …" if len(found) > 8 else ""
+        )
+        raise TissError(
+            f"{path}: colour {listed} is not in the colour map; add it there, as void to ignore it"
+        )
+    return np.where(unknown, np.uint8(255), labels[place])
 
 
 def _code(pixels: np.ndarray) -> np.ndarray:

@@ -94,6 +94,26 @@ def test_faults(found: Found, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_broken_images_are_named_and_left_out(found: Found, tmp_path: Path) -> None:
+    write_picture(tmp_path / "large.jpg", 120, 80)
+    whole = (tmp_path / "large.jpg").read_bytes()
+    for name, data in (("p1", whole[:-40]), ("p2", b"")):
+        (tmp_path / f"{name}.jpg").write_bytes(data)
+    found.images[1:3] = [
+        Labelled(name, tmp_path / f"{name}.jpg", "labels", (12, 8), (("cat", square(4)),))
+        for name in ("p1", "p2")
+    ]
+    written = write_folder(found, tmp_path / "out", Options(test_share=0))
+    assert written.train == 58
+    assert sum(one.objects or 0 for one in written.classes) == 58
+    first, second = written.broken
+    assert "p1.jpg: broken image" in first and "p2.jpg: not a readable image" in second
+    assert not {"p1", "p2"} & set(Folder(str(tmp_path / "out")).ids("train"))
+    with pytest.raises(TissError, match=r"p1\.jpg: broken image .*\(and 1 more\)"):
+        write_folder(Found(["cat"], found.images[1:3]), tmp_path / "other", Options())
+    assert not (tmp_path / "other").exists()
+
+
 def test_masks_keep_their_numbers_and_look_like_something(tmp_path: Path) -> None:
     mask = np.array([[0, 1, 255]], np.uint8)
     save_mask(mask, tmp_path / "x.png")

@@ -16,6 +16,7 @@ from tiss.data.images import Colour, load_image, load_mask
 from tiss.errors import TissError
 
 LEGEND = "a .csv or .txt of 'name,r,g,b', 'name r g b' or 'r g b name' per line"
+STRAY = 0.01  # of a mask's pixels: more of a colour that is not in the legend is an error
 _TAIL = re.compile(r"[-_.][A-Za-z]+$")  # of 0016E5_08123_L, street_mask
 
 
@@ -29,21 +30,25 @@ def read_colours(source: Path, images: Path | None = None) -> Found:
     root = source if source.is_dir() else source.parent
     legend = source if source.is_file() else _find_legend(root)
     classes, colours = read_colour_map(legend)
+    files = {
+        path: _key(path.relative_to(folder))
+        for folder in (root, images)
+        if folder
+        for path in images_in(folder)
+    }
     kinds: dict[tuple[Path, str, str], list[Path]] = defaultdict(list)  # files of one kind are alike in this
-    for path in images_in(root) + (images_in(images) if images else []):
+    for path in files:
         kinds[path.parent, "".join(_TAIL.findall(path.stem)), path.suffix].append(path)
     masks = [path for alike in kinds.values() if _has_colours(alike[0], colours) for path in alike]
-    photos = {
-        _key(path): path for path in {path for alike in kinds.values() for path in alike}.difference(masks)
-    }
     if not masks:
         raise TissError(
             f"{root}: no image consists of the colours of {legend.name} (a JPEG mask has lost its own)"
         )
-    splits = assign_splits(dict.fromkeys(_key(path)[0] for path in masks))
+    photos = {files[path]: path for path in files.keys() - masks}
+    splits = assign_splits(files[path][0] for path in masks)
     found = Found(classes, [])
     for path in sorted(masks):
-        split, stem = _key(path)
+        split, stem = files[path]
         image = photos.get((split, stem)) or photos.get((split, _TAIL.sub("", stem)))
         if image is None:
             raise TissError(f"{path}: no image of that name; name the folder with `images`")
@@ -67,7 +72,8 @@ def read_colour_map(legend: Path) -> tuple[list[str], dict[Colour, int]]:
 
 
 def mask_in_colours(path: Path, colours: dict[Colour, int]) -> Callable[[], np.ndarray]:
-    return partial(load_mask, path, colours)
+    """Reads a mask later; CamVid's have up to 173 pixels of colours that its legend lacks, which become 255."""
+    return partial(load_mask, path, colours, STRAY)
 
 
 def _find_legend(folder: Path) -> Path:
@@ -98,8 +104,6 @@ def _has_colours(path: Path, colours: dict[Colour, int]) -> bool:
 
 
 def _key(path: Path) -> tuple[str, str]:
-    """The split that a folder's name tells (the word before _ or -), and the file's stem."""
+    """The split that a folder's name begins with (train_labels), and the file's stem."""
     words = (re.split(r"[-_ ]", part)[0] for part in path.parts[-2::-1])
-    return next(
-        (word for word in words if assign_splits(["train", word]) and word.lower() != ""), ""
-    ), path.stem
+    return next((word for word in words if word in assign_splits(["train", word])), ""), path.stem

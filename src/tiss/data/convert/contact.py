@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tiss.data.base import IGNORE, Entry
 from tiss.data.images import load_image, load_mask
@@ -88,6 +88,4 @@ def _tile(folder: Path, name: str, colours: Sequence[Colour]) -> Image.Image:
     mask = np.where(mask == IGNORE, len(colours) - 1, mask).astype(np.uint8)
     image.thumbnail((4 * TILE[0], 4 * TILE[1]))
     labels = np.array(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
-    mixed = overlay(np.array(image), labels, colours)
-    mixed.thumbnail(TILE)
-    return mixed
+    return ImageOps.contain(overlay(np.array(image), labels, colours), TILE)

@@ -61,7 +61,7 @@ def _read_xml(source: Path, images: Path | None) -> Found:
     if root.find("track") is not None:
         raise TissError(f"{source}: tracks of a video; export it as 'CVAT for images 1.1'")
     listed = root.findall("image")
-    subsets = assign_splits(dict.fromkeys(element.get("subset", "") for element in listed))
+    subsets = assign_splits(element.get("subset", "") for element in listed)
     folders = [images] if images else [source.parent / "images", source.parent]
     found = Found([(name.text or "").strip() for name in root.findall("meta//labels/label/name")], [])
     for element in listed:

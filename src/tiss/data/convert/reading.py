@@ -90,9 +90,8 @@ def find_image(names: list[str], folders: list[Path], where: str) -> Path:
     for path in (find_below(folder, name) for folder in folders for name in names):
         if path is not None and path.is_file():
             return path
-    raise TissError(
-        f"{where}: its image {names[0][:200]!r} is not in {', '.join(map(str, folders))}; give `images`"
-    )
+    last = re.split(r"[/\\]", names[0])[-1][:200]
+    raise TissError(f"{where}: its image {last!r} is not in {', '.join(map(str, folders))}; give `images`")
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -53,6 +53,7 @@ class Written:
     train: int
     test: int
     classes: tuple[ClassSummary, ...]
+    ignored: ClassSummary  # of label 255
     broken: tuple[str, ...]
 
 
@@ -97,7 +98,7 @@ def write_folder(found: Found, out: Path, options: Options) -> Written:
         draw_sheet(folder, entries, classes).save(folder / SHEET)
     kept = [item for item, name in zip(found.images, names, strict=True) if name in entries]
     tested = sum(name.startswith("test/") for name in entries)
-    return Written(len(entries) - tested, tested, _summarise(kept, list(entries.values()), classes), broken)
+    return Written(len(entries) - tested, tested, *_summarise(kept, list(entries.values()), classes), broken)
 
 
 def _chosen_classes(found: Found, options: Options) -> list[str]:
@@ -176,8 +177,10 @@ def save_mask(mask: np.ndarray, path: Path) -> None:
     image.save(path)
 
 
-def _summarise(kept: list[Labelled], entries: list[Entry], classes: list[str]) -> tuple[ClassSummary, ...]:
-    """A summary of each class, in order: a slip in a label shows here, not in a trained model."""
+def _summarise(
+    kept: list[Labelled], entries: list[Entry], classes: list[str]
+) -> tuple[tuple[ClassSummary, ...], ClassSummary]:
+    """A summary of each class, in order, and of what is ignored: a slip in a label shows here, not in training."""
     images: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
     for entry in entries:
@@ -185,13 +188,14 @@ def _summarise(kept: list[Labelled], entries: list[Entry], classes: list[str]) -
         pixels.update(entry.pixels)
     objects = Counter(label for item in kept for label, _ in item.objects)
     drawn = any(item.mask is None for item in kept)
-    total = max(1, pixels.total())
-    return tuple(
+    *rows, ignored = (
         ClassSummary(
-            name, images[value], objects[name] if drawn else None, pixels[value], pixels[value] / total
+            *(name, images[value], objects[name] if drawn else None),
+            *(pixels[value], pixels[value] / max(1, pixels.total())),
         )
-        for value, name in enumerate(classes, 1)
+        for value, name in [*enumerate(classes, 1), (IGNORE, "(ignored)")]
     )
+    return tuple(rows), ignored
 
 
 def find_lookalikes(names: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
