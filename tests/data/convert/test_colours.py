@@ -101,7 +101,7 @@ def test_a_few_stray_pixels_are_ignored(tmp_path: Path) -> None:
         ("class_dict.csv", "name,r,g,b\n", "no legend in it"),
         ("class_dict.csv", "name,r,g,b\nCar,64,0,999\n", "no legend in it.*line 2"),
         ("class_dict.csv", "Car,64,0,128\nBus,64,0,128\n", "'Bus' has the colour of 'Car'"),
-        ("class_dict.csv", "Car,1,2,3\n", "no image consists of the colours"),
+        ("class_dict.csv", "Car,1,2,3\n", "no image has the colours of"),
         ("class_dict.csv", "".join(f"c{n},{n},1,1\n" for n in range(255)), "256 classes"),
     ],
 )
@@ -110,6 +110,19 @@ def test_legends_that_do_not_fit(tmp_path: Path, name: str, text: str, words: st
     (root / name).write_text(text)
     with pytest.raises(TissError, match=words):
         read_colours(root)
+
+
+def test_two_images_of_one_name(tmp_path: Path) -> None:
+    root = tmp_path / "drone"
+    for folder in ("original_images", "depth"):
+        write_picture(root / f"{folder}/000.jpg")
+    write_coloured(root / "train_masks/000.png", CAR)
+    (root / "class_dict.csv").write_text(LEGENDS["class_dict.csv"])
+    with pytest.raises(
+        TissError, match=r"masks/000\.png: .*depth/000\.jpg or .*images/000\.jpg; name the folder"
+    ):
+        read_colours(root)
+    assert read_colours(root, root / "original_images").images[0].image == root / "original_images/000.jpg"
 
 
 def test_a_mask_without_its_image(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.data.samples import write_picture
-from tiss.data.convert import Options, read_cvat, write_folder
+from tiss.data.convert import Found, Labelled, Options, read_cvat, write_folder
 from tiss.data.folder import Folder
 from tiss.errors import TissError
 
@@ -89,8 +89,17 @@ def test_the_subsets_of_a_project(tmp_path: Path) -> None:
         ("train", "Validation"),
         ("test", "Test"),
     ]
-    with pytest.raises(TissError, match="'a' is there twice"):
-        write_folder(found, tmp_path / "out", Options())
+    write_folder(found, tmp_path / "out", Options())
+    assert Folder(str(tmp_path / "out")).ids("train") == ["Train/a", "Validation/a"]
+
+
+def test_names_stay_in_the_folder(tmp_path: Path) -> None:
+    root = export(tmp_path / "in", image("../../../a.jpg", SHAPES))
+    write_folder(read_cvat(root), tmp_path / "out", Options(test_share=0))
+    assert Folder(str(tmp_path / "out")).ids("train") == ["a"]
+    item = Labelled("../../../b", root / "images/a.jpg", "x")
+    with pytest.raises(TissError, match="leads out of the folder"):
+        write_folder(Found(["cat"], [item]), tmp_path / "other", Options())
 
 
 @pytest.mark.parametrize(

@@ -146,13 +146,13 @@ def test_an_export(save: Any, tmp_path: Path) -> None:
     }
     write_folder(found, tmp_path / "out", Options(test_share=0))
     data = Folder(str(tmp_path / "out"))
-    assert data.ids("train") == ["a", "b c", "d"]
+    assert data.ids("train") == ["a", "b c", "sub/d"]
     label = data.read("train", "a").label.numpy()
     assert label[3, 3] == 2 and (label[6:, 10:] == 2).all()
     assert (label == 3).sum() == 6 * 8 - 1
     ball = data.read("train", "b c").label.numpy()
     assert ball[4, 4] == 1 and ball[3, 3] == 2 and 20 < (ball == 1).sum() < 32
-    assert data.classes_present("train")["d"] == frozenset()
+    assert data.classes_present("train")["sub/d"] == frozenset()
 
 
 def test_of_several_annotators_one_is_read(save: Any, tmp_path: Path) -> None:

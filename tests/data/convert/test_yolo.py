@@ -118,6 +118,17 @@ def test_faults_are_named(tmp_path: Path, files: dict[str, str], words: str) -> 
         read_yolo(place(tmp_path, ULTRALYTICS | files))
 
 
+def test_an_image_is_not_tested_that_is_trained(tmp_path: Path) -> None:
+    files = {
+        "data.yaml": "train: images\nval: images\nnames: [cat]\n",
+        "images/train.jpg": None,
+        "labels/train.txt": LEFT_HALF,
+    }
+    found = read_yolo(place(tmp_path / "in", files))
+    assert dict(found.notes) == {"images that two splits share, taken once": 1}
+    assert [(item.id, item.split) for item in found.images] == [("train", "train")]
+
+
 def test_paths_stay_in_the_folder(tmp_path: Path) -> None:
     write_picture(tmp_path / "secret/a.jpg")
     files = ULTRALYTICS | {"coco8-seg.yaml": f"train: {tmp_path}/secret\nval: ../secret\nnames: [cat]"}

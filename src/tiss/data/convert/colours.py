@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -30,30 +31,29 @@ def read_colours(source: Path, images: Path | None = None) -> Found:
     root = source if source.is_dir() else source.parent
     legend = source if source.is_file() else _find_legend(root)
     classes, colours = read_colour_map(legend)
-    files = {
-        path: _key(path.relative_to(folder))
-        for folder in (root, images)
-        if folder
-        for path in images_in(folder)
-    }
     kinds: dict[tuple[Path, str, str], list[Path]] = defaultdict(list)  # files of one kind are alike in this
-    for path in files:
+    for path in images_in(root):
         kinds[path.parent, "".join(_TAIL.findall(path.stem)), path.suffix].append(path)
-    masks = [path for alike in kinds.values() if _has_colours(alike[0], colours) for path in alike]
+    coloured = [alike for alike in kinds.values() if _has_colours(alike[0], colours)]
+    masks = {path: _key(path, root) for alike in coloured for path in alike}
     if not masks:
         raise TissError(
-            f"{root}: no image consists of the colours of {legend.name} (a JPEG mask has lost its own)"
+            f"{root}: no image has the colours of {legend.name} alone (a JPEG mask has lost them)"
         )
-    photos = {files[path]: path for path in files.keys() - masks}
-    splits = assign_splits(files[path][0] for path in masks)
+    photos: dict[tuple[str, str], list[Path]] = defaultdict(list)
+    for path in images_in(images or root):
+        if path not in masks:
+            photos[_key(path, images or root)].append(path)
+    splits = assign_splits(split for split, _ in masks.values())
     found = Found(classes, [])
-    for path in sorted(masks):
-        split, stem = files[path]
-        image = photos.get((split, stem)) or photos.get((split, _TAIL.sub("", stem)))
-        if image is None:
-            raise TissError(f"{path}: no image of that name; name the folder with `images`")
+    for path, (split, stem) in masks.items():
+        keys = product((stem, _TAIL.sub("", stem)), (split, ""))
+        same = next((photos[key, name] for name, key in keys if (key, name) in photos), [])
+        if len(same) != 1:
+            what = f"{same[0]} or {same[1]}" if same else "no image of that name"
+            raise TissError(f"{path}: {what}; name the folder with `images`")
         mask = mask_in_colours(path, colours)
-        found.images.append(Labelled(image.stem, image, str(path), mask=mask, split=splits.get(split)))
+        found.images.append(Labelled(same[0].stem, same[0], str(path), mask=mask, split=splits.get(split)))
     return found
 
 
@@ -95,15 +95,15 @@ def _find_legend(folder: Path) -> Path:
 def _has_colours(path: Path, colours: dict[Colour, int]) -> bool:
     """Whether nine tenths of the pixels have colours of the legend."""
     try:
-        pixels = load_image(path).reshape(-1, 3)
+        pixels = load_image(path)[::3, ::3]
     except TissError:
         return False
-    codes = pixels.astype(np.int32) @ (65536, 256, 1)
+    codes = pixels.astype(np.int32) @ np.array((65536, 256, 1), np.int32)
     known = [red << 16 | green << 8 | blue for red, green, blue in colours]
     return bool(np.isin(codes, known).mean() > 0.9)
 
 
-def _key(path: Path) -> tuple[str, str]:
-    """The split that a folder's name begins with (train_labels), and the file's stem."""
-    words = (re.split(r"[-_ ]", part)[0] for part in path.parts[-2::-1])
+def _key(path: Path, root: Path) -> tuple[str, str]:
+    """The split that the name of a folder below `root` begins with (train_labels), and the file's stem."""
+    words = (re.split(r"[-_ ]", part)[0] for part in path.relative_to(root).parts[-2::-1])
     return next((word for word in words if word in assign_splits(["train", word])), ""), path.stem

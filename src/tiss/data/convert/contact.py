@@ -26,11 +26,8 @@ def draw_sheet(folder: Path, entries: Mapping[str, Entry], classes: Sequence[str
     chosen = choose_images(entries, MOST)
     seen = {value for name in chosen for value in entries[name].pixels}
     colours = [*class_colours(len(classes) + 1), IGNORED]
-    words = [
-        (colours[value], name if value in seen else f"{name} (not shown)")
-        for value, name in enumerate(classes, 1)
-    ]
-    words += [(IGNORED, "ignored")] if IGNORE in seen else []
+    words = [*enumerate(classes, 1), *([(IGNORE, "ignored")] if IGNORE in seen else [])]
+    words = [(value, word if value in seen else f"{word} (not shown)") for value, word in words]
     columns = min(COLUMNS, len(chosen))
     width = GAP + max(2, columns) * (TILE[0] + GAP)
     font = ImageFont.load_default(FONT)
@@ -39,9 +36,11 @@ def draw_sheet(folder: Path, entries: Mapping[str, Entry], classes: Sequence[str
     height = top + -(-len(chosen) // columns) * (TILE[1] + LINE + GAP)
     sheet = Image.new("RGB", (width, height), (24, 24, 24))
     draw = ImageDraw.Draw(sheet)
-    for (colour, word), (x, y) in zip(words, places, strict=True):
-        draw.rectangle((x, y + 2, x + FONT, y + 2 + FONT), fill=colour)
-        draw.text((x + FONT + 6, y), word, fill="white" if word[-11:] != "(not shown)" else "gray", font=font)
+    for (value, word), (x, y) in zip(words, places, strict=True):
+        draw.rectangle(
+            (x, y + 2, x + FONT, y + 2 + FONT), fill=IGNORED if value == IGNORE else colours[value]
+        )
+        draw.text((x + FONT + 6, y), word, fill="white" if value in seen else "gray", font=font)
     for place, name in enumerate(chosen):
         x = GAP + place % columns * (TILE[0] + GAP)
         y = top + place // columns * (TILE[1] + LINE + GAP)

@@ -73,9 +73,8 @@ def _read_xml(source: Path, images: Path | None) -> Found:
             if shape is not None:
                 objects.append((label, shape))
         subset = element.get("subset", "")
-        image = find_image([f"{subset}/{name}", name], folders, where)
+        image, id = find_image([f"{subset}/{name}", name], folders, where)
         size = (round(_number(element, "width", where)), round(_number(element, "height", where)))
-        id = Path(name).with_suffix("").as_posix()
         found.images.append(Labelled(id, image, where, size, tuple(objects), split=subsets.get(subset)))
     if not found.images:
         raise TissError(f"{source}: no images; it takes an export of the kind 'CVAT for images 1.1'")

@@ -39,7 +39,9 @@ def read_labelme(source: Path, images: Path | None = None) -> Found:
             if (shape := _shape(item, where, found.notes)) is not None
         ]
         size = (whole(document, "imageWidth", where), whole(document, "imageHeight", where))
-        image = find_image([text(document, "imagePath")], [path.parent, *([images] if images else [])], where)
+        image, _ = find_image(
+            [text(document, "imagePath")], [path.parent, *([images] if images else [])], where
+        )
         id = path.relative_to(base).with_suffix("").as_posix()
         found.images.append(Labelled(id, image, where, size, tuple(objects)))
     found.classes = sorted({label for item in found.images for label, _ in item.objects})

@@ -60,8 +60,8 @@ def read_labelstudio(source: Path, images: Path | None = None) -> Found:
             elif shape is not None:
                 found.notes["regions without a label, left out"] += 1
         size = next((_size(one, where) for one in results if "original_width" in one), None)
-        image = _image(table(task.get("data"), where), [images or source.parent], where)
-        found.images.append(Labelled(image.stem, image, where, size, tuple(objects)))
+        image, id = _image(table(task.get("data"), where), [images or source.parent], where)
+        found.images.append(Labelled(id, image, where, size, tuple(objects)))
     found.notes = +found.notes
     found.classes = sorted({label for item in found.images for label, _ in item.objects})
     return found
@@ -74,7 +74,7 @@ def _label(result: dict[str, Any], where: str) -> str:
     return str(found[0]).strip() if isinstance(found, list) and found else ""
 
 
-def _image(data: dict[str, Any], folders: list[Path], where: str) -> Path:
+def _image(data: dict[str, Any], folders: list[Path], where: str) -> tuple[Path, str]:
     """The image of a task: a path, an address, or a path in the query of one (/data/local-files/?d=…)."""
     texts = [unquote(value) for value in data.values() if isinstance(value, str)]
     ends = [end for value in texts for end in (value.split("?")[0], value.rpartition("?d=")[2])]

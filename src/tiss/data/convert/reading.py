@@ -1,8 +1,10 @@
 """What the readers share: values of documents of unknown origin, files found by name, splits."""
 
 import base64
+import os
 import re
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tiss.data.convert.labels import Polygon
 from tiss.data.folder import TEST_FOLDERS
 from tiss.data.images import has_image_suffix
 from tiss.errors import TissError
-from tiss.files import inside, read_json
+from tiss.files import read_json
 
 MAX_BYTES = 1 << 30  # COCO's largest published file has 0.45 GB; labelme keeps whole images in its files
 BOXES = "boxes without an outline, left out"
@@ -81,15 +83,16 @@ def decode_base64(value: Any, where: str) -> bytes:
 def find_below(folder: Path, name: str) -> Path | None:
     """What lies in `folder` under the path `name` or an end of it: names hold folders of other machines."""
     parts = [part for part in re.split(r"[/\\]", name) if part.strip(".") and not part.endswith(":")][-16:]
-    paths = (inside(folder, "/".join(parts[start:])) for start in range(len(parts)))
-    return next((path for path in paths if path.exists()), None)
+    paths = (folder.joinpath(*parts[start:]) for start in range(len(parts)))
+    return next((path for path in paths if os.path.exists(path)), None)
 
 
-def find_image(names: list[str], folders: list[Path], where: str) -> Path:
-    """The image that a label file names."""
-    for path in (find_below(folder, name) for folder in folders for name in names):
+def find_image(names: list[str], folders: list[Path], where: str) -> tuple[Path, str]:
+    """The image that a label file names, and its path within its folder without suffix."""
+    for folder, name in product(folders, names):
+        path = find_below(folder, name)
         if path is not None and path.is_file():
-            return path
+            return path, path.relative_to(folder).with_suffix("").as_posix()
     last = re.split(r"[/\\]", names[0])[-1][:200]
     raise TissError(f"{where}: its image {last!r} is not in {', '.join(map(str, folders))}; give `images`")
 

@@ -51,7 +51,7 @@ def read_supervisely(source: Path, images: Path | None = None) -> Found:
             # annotations are named after the image's whole file name, cat.jpg.json; older ones after its stem
             names = [f"{path.stem}{suffix}" for suffix in ("", ".jpg", ".png", ".jpeg")]
             names = names[:1] if Path(path.stem).suffix else names
-            image = find_image(names, [images or folder / "img"], where)
+            image, _ = find_image(names, [images or folder / "img"], where)
             sides = (whole(size, "width", where), whole(size, "height", where))
             found.images.append(Labelled(f"{prefix}{image.stem}", image, where, sides, tuple(objects)))
     return found

@@ -19,7 +19,7 @@ from tiss.data.convert.labels import Found, Labelled, Overlap, label_number, pai
 from tiss.data.images import Blob, check_whole, has_image_suffix, image_size
 from tiss.data.index import check_same_size, parallel_map
 from tiss.errors import TissError
-from tiss.files import atomic_folder, make_folder
+from tiss.files import atomic_folder, inside, make_folder
 from tiss.randomness import seed_of
 
 SHEET = "contact.png"
@@ -143,7 +143,7 @@ def _write_one(
             mask = paint(item.objects, height, width, numbers, options.overlap)
     except TissError as error:
         return str(error) if item.where in str(error) else f"{item.where}: {error}"
-    image = folder / "images" / f"{name}{_suffix(source)}"
+    image = inside(folder, f"images/{name}{_suffix(source)}")
     image.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(source, Blob):
         image.write_bytes(source.getvalue())
@@ -234,7 +234,7 @@ def _shared(one: str, other: str) -> int:
 def find_unlabelled(found: Found) -> list[Path]:
     """Images beside labelled ones that are in no label file, by name."""
     images = [item.image for item in found.images if isinstance(item.image, Path)]
-    labelled = {os.path.abspath(image) for image in images}
+    labelled = {os.path.abspath(path) for path in [*map(str, images), *(item.where for item in found.images)]}
     beside = (
         path for folder in sorted({image.parent for image in images}) for path in sorted(folder.iterdir())
     )

@@ -43,13 +43,18 @@ def read_yolo(source: Path, images: Path | None = None) -> Found:
     classes = {number: str(names[number]).strip() for number in sorted(names)}
     given = {name: document[name] for name in _SPLITS if document.get(name)}
     splits, root, found = assign_splits(given), path.parent, Found(list(classes.values()), [])
+    seen: set[Path] = set()
     for name, places in given.items():
         for image in _images(root, places):
+            if image in seen:
+                found.notes["images that two splits share, taken once"] += 1
+                continue
+            seen.add(image)
             inner = image.relative_to(root).with_suffix("")
             label = _label_file(root, inner)
             objects = _objects(label, classes, found) if label.is_file() else ()
             found.notes["images without a label file, taken as background"] += not label.is_file()
-            id = "/".join(part for part in inner.parts if part not in _FOLDERS)
+            id = Path(*(part for part in inner.parts[:-1] if part not in _FOLDERS), inner.name).as_posix()
             found.images.append(Labelled(id, image, str(label), objects=objects, split=splits.get(name)))
     found.notes = +found.notes
     if not any(item.objects for item in found.images):
