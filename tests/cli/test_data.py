@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from tests.data.test_archive import make_zip
 from tests.data.test_benchmarks import matlab_file
 from tests.data.test_checks import FAULTS, break_everything
 from tests.user.story import Capture, Patch
-from tiss.cli.data import main
+from tiss.cli.data import Kind, main
 from tiss.data.benchmarks import VOC
+from tiss.data.convert import TOOLS
 from tiss.errors import TissError
 
 
@@ -187,11 +189,20 @@ def test_convert_shows_classes_slips_and_what_was_left_out(
     assert not any("left out" in line for line in lines)
     for number in range(4, 9):
         write_picture(Path(f"labels/{number}.jpg"))
+    Path("labels/0.jpg").write_bytes(b"\xff\xd8\xff")
     assert main(["convert", "labelme", "labels", "--out", "chosen", "--classes", "person"]) == 0
     text = capsys.readouterr().out
     assert "look:" not in text, "neither of the two was chosen"
     assert "left out: 5 without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
     assert "an outline named background" in text
+    assert "not copied: labels/0.jpg: not a readable image" in text
+
+
+def test_convert_names_every_tool(capsys: Capture) -> None:
+    assert set(get_args(Kind)) == set(TOOLS)
+    assert main(["convert", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in TOOLS)
 
 
 def test_verify_ade20k_with_and_without_its_lists(tmp_path: Path, capsys: Capture) -> None:
