@@ -29,6 +29,17 @@ def test_each_class_is_seen_where_it_is_largest() -> None:
     assert len(choose_images(many, 20)) == 20
 
 
+def test_a_damaged_image_is_red(tmp_path: Path) -> None:
+    write_picture(tmp_path / "a.png", 40, 40)
+    data = bytearray((tmp_path / "a.png").read_bytes())
+    data[data.index(b"IDAT") + 6] ^= 255
+    (tmp_path / "a.png").write_bytes(data)
+    found = Found(["cat"], [Labelled("a", tmp_path / "a.png", "")])
+    assert write_folder(found, tmp_path / "out", Options(test_share=0)).train == 1
+    with Image.open(tmp_path / "out/contact.png") as sheet:
+        assert (np.array(sheet) == (255, 0, 0)).all(axis=2).sum() == TILE[0] * TILE[1]
+
+
 @pytest.mark.parametrize(("count", "columns"), [(1, 2), (3, 3), (30, 5)])
 def test_a_sheet(tmp_path: Path, count: int, columns: int) -> None:
     outline = Polygon((((0, 0), (6, 0), (6, 8), (0, 8)),))

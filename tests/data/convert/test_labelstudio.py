@@ -125,7 +125,7 @@ def test_an_export(save: Any, tmp_path: Path) -> None:
         region("brush", "cat", format="rle", rle=encode_brush(painted)),
         region("rectangle", "cat", x=0, y=0, width=50, height=50, rotation=0),
         {"id": "c", "type": "choices", "value": {"choices": ["sunny"]}},
-        {"from_name": "dog", "type": "relation", "from_id": "a", "to_id": "b", "value": {}},
+        {"type": "relation", "from_id": "a", "to_id": "b", "direction": "right"},
     ]
     round_one = region("ellipse", "ball", x=50, y=50, radiusX=25, radiusY=37.5, rotation=0)
     pixels = region("bitmask", "cat", imageDataURL=url)
@@ -141,7 +141,6 @@ def test_an_export(save: Any, tmp_path: Path) -> None:
     assert dict(found.notes) == {
         "boxes without an outline, left out": 1,
         "results of the kind choices, left out": 1,
-        "results of the kind relation, left out": 1,
         "tasks that nobody annotated, left out": 2,
     }
     write_folder(found, tmp_path / "out", Options(test_share=0))

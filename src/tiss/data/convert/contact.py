@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tiss.data.base import IGNORE, Entry
 from tiss.data.images import load_image, load_mask
+from tiss.errors import TissError
 from tiss.palette import Colour, class_colours, overlay
 
 MOST = 20
@@ -82,7 +83,10 @@ def _flow(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
 def _tile(folder: Path, name: str, colours: Sequence[Colour]) -> Image.Image:
     """An image with its mask, drawn at four times the tile's size, so that thin objects keep some colour."""
     files = (folder / "images").glob(f"{glob.escape(name)}.*")
-    image = Image.fromarray(load_image(next(file for file in files if file.stem == Path(name).name)))
+    try:
+        image = Image.fromarray(load_image(next(file for file in files if file.stem == Path(name).name)))
+    except TissError:  # whole, but damaged within: `tiss data verify` says so
+        return Image.new("RGB", TILE, "red")
     mask = load_mask(folder / "masks" / f"{name}.png")
     mask = np.where(mask == IGNORE, len(colours) - 1, mask).astype(np.uint8)
     image.thumbnail((4 * TILE[0], 4 * TILE[1]))

@@ -49,8 +49,8 @@ def read_labelstudio(source: Path, images: Path | None = None) -> Found:
             continue
         chosen = max(submitted, key=lambda one: (one.get("ground_truth") is True, text(one, "updated_at")))
         found.notes["annotations by others of the same task, left out"] += len(submitted) - 1
-        results = items(chosen, "result", where)
-        labels = {text(one, "id"): label for one in results if (label := _label(one, where))}
+        results = [one for one in items(chosen, "result", where) if "value" in one]  # relations have none
+        labels = {text(one, "id"): label for one in results if "id" in one and (label := _label(one, where))}
         objects: list[tuple[str, Shape]] = []
         for one in results:
             label = _label(one, where) or labels.get(text(one, "id"), "")
