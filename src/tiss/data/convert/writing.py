@@ -205,30 +205,20 @@ def find_lookalikes(names: Iterable[str], others: Iterable[str]) -> list[tuple[s
     [('tv', 'Tv'), ('road sign', 'road_sgn')]
     """
     special = BACKGROUND_NAMES + IGNORE_NAMES  # these have many forms of one meaning
-    plain = [(name, re.sub(r"[-_\s]", "", name).casefold()) for name in others if name.lower() not in special]
-    found = []
+    known = {other: _forms(other) for other in others if other.lower() not in special}
+    found: list[tuple[str, str]] = []
     for name in names:
-        own = re.sub(r"[-_\s]", "", name).casefold()
-        alike = [other for other, word in plain if other != name and _alike(own, word)]
+        forms = _forms(name)
+        alike = [other for other in known if other != name and known[other] & forms]
         found += [(name, other) for other in alike if (other, name) not in found]
     return found
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether two words are equal but for one letter, or two swapped ones, in five; numbers are never slips."""
-    if one == other:
-        return True
-    start = _shared(one, other)
-    end = _shared(one[start:][::-1], other[start:][::-1])
-    rests = one[start : len(one) - end], other[start : len(other) - end]
-    slip = max(map(len, rests)) == 1 or (len(rests[0]) == 2 and rests[0] == rests[1][::-1])
-    return slip and max(len(one), len(other)) > 4 and not any(rest.isdigit() for rest in rests)
-
-
-def _shared(one: str, other: str) -> int:
-    """With how many equal letters two words begin."""
-    length = min(len(one), len(other))
-    return next((place for place in range(length) if one[place] != other[place]), length)
+def _forms(name: str) -> set[tuple[str, str]]:
+    """A name with its digits, which are never slips; from five letters on also without each letter in turn."""
+    word, digits = re.sub(r"[-_\s\d]", "", name).casefold()[:100], "".join(re.findall(r"\d", name))
+    shorter = [word[:place] + word[place + 1 :] for place in range(len(word))] if len(word) > 4 else []
+    return {(form, digits) for form in [word, *shorter]}
 
 
 def find_unlabelled(found: Found) -> list[Path]:
