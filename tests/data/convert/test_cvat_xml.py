@@ -19,7 +19,8 @@ HEAD = """<?xml version="1.0" encoding="utf-8"?>
     <labels>
       <label><name>road sign</name><color>#ff0000</color><type>any</type><attributes></attributes></label>
       <label><name>cat</name><type>any</type></label>
-      <label><name>bird</name><type>any</type></label>
+      <label><name>bird</name></label>
+      <label><name>rainy</name><type>tag</type></label>
     </labels></task></meta>
 """
 SHAPES = """

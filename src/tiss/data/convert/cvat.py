@@ -11,6 +11,7 @@ from tiss.data.folder import read_list
 from tiss.errors import TissError
 from tiss.files import read_text
 
+_DRAWN = ("any", "polygon", "mask", "ellipse")
 _MAX_XML = 1 << 28  # a parsed tree takes some ten times its text
 
 
@@ -49,7 +50,7 @@ def _read_xml(source: Path, images: Path | None) -> Found:
     """Polygons, masks and ellipses of every image, in order of z_order; boxes, lines and points are counted.
 
     Images are in `images`, else in the folder images beside the file, else beside the file. The subsets of a
-    project are its splits. Classes are in the order of the task's labels.
+    project are its splits. Classes are in the order of the task's labels, without those for tags, boxes and so on.
     """
     text = read_text(source, _MAX_XML)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
@@ -63,7 +64,10 @@ def _read_xml(source: Path, images: Path | None) -> Found:
     listed = root.findall("image")
     subsets = assign_splits(element.get("subset", "") for element in listed)
     folders = [images] if images else [source.parent / "images", source.parent]
-    found = Found([(name.text or "").strip() for name in root.findall("meta//labels/label/name")], [])
+    labels = [
+        label for label in root.findall("meta//labels/label") if label.findtext("type", "any") in _DRAWN
+    ]
+    found = Found([label.findtext("name", "").strip() for label in labels], [])
     for element in listed:
         name = element.get("name", "")
         where = f"{source}, image {name!r}"
