@@ -24,6 +24,10 @@ def test_each_class_is_seen_where_it_is_largest() -> None:
     chosen = choose_images(entries, 20)
     assert len(chosen) == 20 and "test/rare" in chosen
     assert np.diff([int(name[-3:]) for name in chosen if name[-1].isdigit()]).max() < 8, "evenly from all"
+    mixed = {
+        f"train/{number:03d}": entry(v0=90, **({} if number % 10 else {"v1": 10})) for number in range(100)
+    }
+    assert sum(name[-1] == "0" for name in choose_images(mixed, 20)) == 10, "labelled ones first"
     assert choose_images({"train/a": entry(v0=100)}, 20) == ["train/a"]
     many = {f"train/{number}": entry(**{f"v{number}": 5}) for number in range(1, 31)}
     assert len(choose_images(many, 20)) == 20

@@ -52,7 +52,7 @@ def draw_sheet(folder: Path, entries: Mapping[str, Entry], classes: Sequence[str
 
 
 def choose_images(entries: Mapping[str, Entry], most: int) -> list[str]:
-    """Names such that each class is seen, rare ones first and where they are largest; the rest evenly from all."""
+    """Names such that each class is seen, rare ones first, where they are largest; then evenly, labelled ones first."""
     images = Counter(value for entry in entries.values() for value in entry.present())
     chosen: dict[str, None] = {}
     for value, _ in reversed(images.most_common()):
@@ -61,8 +61,11 @@ def choose_images(entries: Mapping[str, Entry], most: int) -> list[str]:
                 max(entries, key=lambda name: entries[name].pixels.get(value, 0) / _area(entries[name]))
             ] = None
     rest = [name for name in entries if name not in chosen]
-    room = min(most - len(chosen), len(rest))
-    return sorted([*chosen, *(rest[place * len(rest) // room] for place in range(room))])
+    for labelled in (True, False):
+        pool = [name for name in rest if bool(entries[name].present()) == labelled]
+        room = min(most - len(chosen), len(pool))
+        chosen |= dict.fromkeys(pool[place * len(pool) // room] for place in range(room))
+    return sorted(chosen)
 
 
 def _area(entry: Entry) -> int:
