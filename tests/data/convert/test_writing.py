@@ -97,20 +97,23 @@ def test_faults(found: Found, tmp_path: Path) -> None:
 def test_broken_images_are_named_and_left_out(found: Found, tmp_path: Path) -> None:
     write_picture(tmp_path / "large.jpg", 120, 80)
     whole = (tmp_path / "large.jpg").read_bytes()
-    for name, data in (("p1", whole[:-40]), ("p2", b"")):
-        (tmp_path / f"{name}.jpg").write_bytes(data)
-    found.images[1:3] = [
-        Labelled(name, tmp_path / f"{name}.jpg", "labels", (12, 8), (("cat", square(4)),))
-        for name in ("p1", "p2")
+    write_picture(tmp_path / "large.bmp", 120, 80)
+    bitmap = (tmp_path / "large.bmp").read_bytes()
+    for name, data in (("p1.jpg", whole[:-40]), ("p2.jpg", b""), ("p3.bmp", bitmap[:-40])):
+        (tmp_path / name).write_bytes(data)
+    broken = [
+        Labelled(name[:2], tmp_path / name, "labels", (12, 8), (("cat", square(4)),))
+        for name in ("p1.jpg", "p2.jpg", "p3.bmp")
     ]
+    found.images[1:4] = broken
     written = write_folder(found, tmp_path / "out", Options(test_share=0))
-    assert written.train == 58
-    assert sum(one.objects or 0 for one in written.classes) == 58
-    first, second = written.broken
-    assert "p1.jpg: broken image" in first and "p2.jpg: not a readable image" in second
-    assert not {"p1", "p2"} & set(Folder(str(tmp_path / "out")).ids("train"))
-    with pytest.raises(TissError, match=r"p1\.jpg: broken image .*\(and 1 more\)"):
-        write_folder(Found(["cat"], found.images[1:3]), tmp_path / "other", Options())
+    assert written.train == 57
+    assert sum(one.objects or 0 for one in written.classes) == 57
+    words = ("p1.jpg: broken image", "p2.jpg: not a readable image", "p3.bmp: broken image")
+    assert all(word in line for word, line in zip(words, written.broken, strict=True))
+    assert not {"p1", "p2", "p3"} & set(Folder(str(tmp_path / "out")).ids("train"))
+    with pytest.raises(TissError, match=r"p1\.jpg: broken image .*\(and 2 more\)"):
+        write_folder(Found(["cat"], broken), tmp_path / "other", Options())
     assert not (tmp_path / "other").exists()
 
 

@@ -77,6 +77,12 @@ def test_roboflow(tmp_path: Path) -> None:
     assert (data.read("test", "z").label.numpy()[2:6, 3:9] == 2).all()
 
 
+def test_roboflow_names_a_test_that_is_not_there(tmp_path: Path) -> None:
+    files = {name: content for name, content in ROBOFLOW.items() if not name.startswith("test/")}
+    found = read_yolo(place(tmp_path, files))
+    assert [(item.id, item.split) for item in found.images] == [("x_jpg.rf.0f1e", "train"), ("y", "test")]
+
+
 def test_lists_of_images(tmp_path: Path) -> None:
     found = read_yolo(place(tmp_path / "in", CVAT) / "data.yaml")
     assert [(item.id, item.split) for item in found.images] == [("a", "train")]

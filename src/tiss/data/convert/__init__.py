@@ -19,7 +19,7 @@ from tiss.data.convert.writing import (
     find_unlabelled,
     save_mask,
     write_folder,
-)  # fmt: skip
+)
 from tiss.data.convert.yolo import read_yolo
 
 

@@ -57,19 +57,16 @@ def choose_images(entries: Mapping[str, Entry], most: int) -> list[str]:
     chosen: dict[str, None] = {}
     for value, _ in reversed(images.most_common()):
         if len(chosen) < most and not any(value in entries[name].pixels for name in chosen):
-            chosen[
-                max(entries, key=lambda name: entries[name].pixels.get(value, 0) / _area(entries[name]))
-            ] = None
+            shares = {
+                name: one.pixels.get(value, 0) / (one.width * one.height) for name, one in entries.items()
+            }
+            chosen[max(shares, key=shares.__getitem__)] = None
     rest = [name for name in entries if name not in chosen]
     for labelled in (True, False):
         pool = [name for name in rest if bool(entries[name].present()) == labelled]
         room = min(most - len(chosen), len(pool))
         chosen |= dict.fromkeys(pool[place * len(pool) // room] for place in range(room))
     return sorted(chosen)
-
-
-def _area(entry: Entry) -> int:
-    return max(1, entry.width * entry.height)
 
 
 def _flow(widths: Sequence[int], room: int) -> list[tuple[int, int]]:

@@ -59,13 +59,11 @@ def points(value: Any, where: str, scale: tuple[float, float] = (1, 1)) -> tuple
     return found
 
 
-def pairs(
-    flat: list[Any], where: str, scale: tuple[float, float] = (1, 1)
-) -> tuple[tuple[float, float], ...]:
+def pairs(flat: list[Any], where: str) -> tuple[tuple[float, float], ...]:
     """The points of a list of x and y in turn."""
     if len(flat) % 2:
         raise TissError(f"{where}: a polygon is a list of x and y in turn")
-    return points(list(zip(flat[::2], flat[1::2], strict=True)), where, scale)
+    return points(list(zip(flat[::2], flat[1::2], strict=True)), where)
 
 
 def rectangle(one: tuple[float, float], other: tuple[float, float]) -> Polygon:

@@ -15,7 +15,7 @@ from tiss.data.convert.reading import (
     table,
     text,
     whole,
-)  # fmt: skip
+)
 from tiss.errors import TissError
 
 _MAX_BITMAP = 64 << 20

@@ -16,7 +16,7 @@ from tiss.data.benchmarks import voc_colours
 from tiss.data.classes import BACKGROUND_NAMES, IGNORE_NAMES, MOST_CLASSES
 from tiss.data.convert.contact import draw_sheet
 from tiss.data.convert.labels import Found, Labelled, Overlap, label_number, paint
-from tiss.data.images import Blob, check_whole, has_image_suffix, image_size
+from tiss.data.images import Blob, check_whole, has_image_suffix, image_size, load_image
 from tiss.data.index import check_same_size, parallel_map
 from tiss.errors import TissError
 from tiss.files import atomic_folder, inside, make_folder
@@ -130,6 +130,8 @@ def _write_one(
         source = item.image if isinstance(item.image, Path) else item.image()
         width, height = image_size(source)
         check_whole(source)
+        if _suffix(source) not in (".jpg", ".jpeg", ".png"):  # the others have no mark at their end
+            load_image(source)
     except TissError as error:
         return Entry({}, problem=str(error))
     try:

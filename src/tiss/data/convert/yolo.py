@@ -41,11 +41,14 @@ def read_yolo(source: Path, images: Path | None = None) -> Found:
     if not isinstance(names, dict) or not names or not all(type(number) is int for number in names):
         raise TissError(f"{path}: no class names; expected names: [cat, dog] or names: {{0: cat, 1: dog}}")
     classes = {number: str(names[number]).strip() for number in sorted(names)}
-    given = {name: document[name] for name in _SPLITS if document.get(name)}
-    splits, root, found = assign_splits(given), path.parent, Found(list(classes.values()), [])
+    root, found = path.parent, Found(list(classes.values()), [])
+    listed = {name: _images(root, document[name]) for name in _SPLITS if document.get(name)}
+    splits = assign_splits(
+        name for name in listed if listed[name]
+    )  # data.yaml may name a test that is not there
     seen: set[Path] = set()
-    for name, places in given.items():
-        for image in _images(root, places):
+    for name in listed:
+        for image in listed[name]:
             if image in seen:
                 found.notes["images that two splits share, taken once"] += 1
                 continue
