@@ -1,6 +1,10 @@
 """Class colours: a class has the same colour in every image, plot and page, and in every model extended from it."""
 
 import colorsys
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
 
 Colour = tuple[int, int, int]
 
@@ -27,3 +31,14 @@ def class_colours(channels: int) -> list[Colour]:
         red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
         colours.append((round(red * 255), round(green * 255), round(blue * 255)))
     return colours[:channels]
+
+
+def overlay(
+    image: np.ndarray, mask: np.ndarray, colours: Sequence[Colour], opacity: float = 0.55
+) -> Image.Image:
+    """The image H × W × 3 with the mask's classes in their colours; background and 255 stay as they are."""
+    table = np.zeros((256, 3), np.float32)
+    table[: len(colours)] = np.array(colours, np.float32)
+    mixed = (1 - opacity) * image + opacity * table[mask]
+    plain = (mask == 0) | (mask == 255)
+    return Image.fromarray(np.where(plain[..., None], image, mixed).round().astype(np.uint8))

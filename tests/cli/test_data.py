@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from tests.data.test_archive import make_zip
 from tests.data.test_benchmarks import matlab_file
 from tests.data.test_checks import FAULTS, break_everything
 from tests.user.story import Patch, Refused, Said
+from tiss.cli.data import Kind
 from tiss.data.benchmarks import VOC
+from tiss.data.convert import TOOLS
 
 
 @pytest.fixture(autouse=True)
@@ -185,19 +188,28 @@ def test_convert_shows_classes_slips_and_what_was_left_out(tmp_path: Path, monke
         Path(f"labels/{number}.json").write_text(json.dumps(size | {"shapes": [square | {"label": label}]}))
     lines = said("data", "convert", "labelme", "labels", "--out", "whole").splitlines()
     assert lines[2:6] == [
-        "class   images  objects  % of pixels",
-        "Tv           1        1         6.25",
-        "person       1        1         6.25",
-        "tv           2        2        12.50",
+        "class   images  objects  pixels  % of pixels",
+        "Tv           1        1      24         6.25",
+        "person       1        1      24         6.25",
+        "tv           2        2      48        12.50",
     ]
-    assert "look: 'Tv' and 'tv' differ only in upper and lower case, spaces or hyphens" in lines
+    assert "look: 'Tv' and 'tv' differ only in case, spaces, hyphens or one letter" in lines
+    assert lines[-1].startswith("look at whole/contact.png")
     assert not any("left out" in line for line in lines)
     for number in range(4, 9):
         write_picture(Path(f"labels/{number}.jpg"))
+    Path("labels/0.jpg").write_bytes(b"\xff\xd8\xff")
     text = said("data", "convert", "labelme", "labels", "--out", "chosen", "--classes", "person")
     assert "look:" not in text, "neither of the two was chosen"
     assert "left out: 5 without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
     assert "an outline named background" in text
+    assert "not copied: labels/0.jpg: not a readable image" in text
+
+
+def test_convert_names_every_tool(said: Said):
+    assert set(get_args(Kind)) == set(TOOLS)
+    text = said("data", "convert", "--help")
+    assert all(f"\n  {name} " in text for name in TOOLS)
 
 
 def test_verify_ade20k_with_and_without_its_lists(tmp_path: Path, said: Said):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tiss.cli.run import config_from, method_name
 from tiss.data.classes import read_classes, read_colours
-from tiss.data.convert import CONVERTERS, Options, write_folder
+from tiss.data.convert import TOOLS, Options, write_folder
 from tiss.data.download import unpack
 from tiss.data.folder import read_list
 from tiss.data.images import check_whole, image_size, load_mask, read_image
@@ -97,14 +97,14 @@ def convert(tool: str, level: int, path: Path) -> object:
     source = (path, *path.parents)[level]
     out = source.parent / "converted"
     try:
-        return write_folder(CONVERTERS[tool](source, None), out, Options(test_share=0.0))
+        return write_folder(TOOLS[tool].read(source, None), out, Options(test_share=0.0))
     finally:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def image(mode: str) -> bytes:
+def image(mode: str, colour: str = "black") -> bytes:
     buffer = io.BytesIO()
-    Image.new(mode, (9, 7)).save(buffer, "PNG")
+    Image.new(mode, (9, 7), colour).save(buffer, "PNG")
     return buffer.getvalue()
 
 
@@ -116,6 +116,12 @@ PROJECT = {
     "p/set/ann/a.png.json": kept("supervisely")[0],
 }
 CVAT = {"e/JPEGImages/a.png": image("RGB"), "e/SegmentationClass/a.png": image("1")}
+MASKS = {"e/images/a.png": image("RGB", "red"), "e/masks/a.png": image("RGB")}
+YOLO = {
+    "e/data.yaml": b"path: /x\ntrain: ../e/images\nnames:\n  0: cat\n  1: dog\n",
+    "e/images/a.png": image("RGB"),
+    "e/labels/a.txt": b"0 0 0 0.5 0 0.5 1\n1 0.5 0.5 1 0.5 1 1 0.5 1\n",
+}
 PARENTS = {"parent/config.json": b"{}", "parent/model.safetensors": b""}
 EXPECTED = {"a.weight": ((2, 3), "float32"), "b": ((1,), "bool"), "c": ((), None)}
 BLACK_AND_WHITE = {(0, 0, 0): 0, (255, 255, 255): 1}
@@ -157,4 +163,9 @@ READERS = {
     "supervisely": Reader("json", "p/set/ann/a.png.json", partial(convert, "supervisely", 3), PROJECT),
     "supervisely_meta": Reader("json", "p/meta.json", partial(convert, "supervisely", 1), PROJECT),
     "cvat": Reader("lines", "e/labelmap.txt", partial(convert, "cvat", 1), CVAT),
+    "cvat_xml": Reader("lines", "e/annotations.xml", partial(convert, "cvat", 1), {"e/a.png": image("RGB")}),
+    "labelstudio": Reader("json", "e/a.json", partial(convert, "labelstudio", 0), {"e/a.png": image("RGB")}),
+    "legend": Reader("lines", "e/legend.csv", partial(convert, "colours", 1), MASKS),
+    "yolo": Reader("lines", "e/labels/a.txt", partial(convert, "yolo", 2), YOLO),
+    "yolo_names": Reader("lines", "e/data.yaml", partial(convert, "yolo", 1), YOLO),
 }

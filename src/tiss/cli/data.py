@@ -11,16 +11,12 @@ from tiss.errors import TissError
 if TYPE_CHECKING:
     from tiss.data.base import Dataset
     from tiss.data.checks import SplitReport
+    from tiss.data.convert import Found, Written
     from tiss.scenarios.published import Comparison
 
 Form = Literal["text", "markdown", "latex"]
+Kind = Literal["coco", "colours", "cvat", "huggingface", "labelme", "labelstudio", "supervisely", "yolo"]
 SETUPS = ("overlapped", "disjoint")
-REMEDIES = {
-    "coco": "To keep them, list them in the file's images; one without annotations is background.",
-    "cvat": "To keep them, give them masks in SegmentationClass; an all-black one is background.",
-    "labelme": "To keep them, label them; one with nothing on it takes an outline named background.",
-    "supervisely": "To keep them, give them files in ann; one without objects is background.",
-}
 
 
 @dataclass(frozen=True)
@@ -126,8 +122,8 @@ def _place(dataset: "Dataset") -> str:
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    kind: Literal["coco", "cvat", "labelme", "supervisely"] = setting(REQUIRED, "tool", positional=True)
-    source: str = setting(REQUIRED, "coco: the JSON file; the others: the exported folder", positional=True)
+    kind: Kind = setting(REQUIRED, "tool", positional=True)
+    source: str = setting(REQUIRED, "the tool's file or exported folder", positional=True)
     out: str = setting(REQUIRED, "new folder for images, masks and classes.txt")
     images: str | None = setting(None, "where the images are, if not where the tool puts them")
     classes: str | None = setting(None, "classes to keep, in order, with commas; others become background")
@@ -138,11 +134,22 @@ class ConvertOptions:
 
 def convert(options: ConvertOptions) -> int:
     """Draws labels as masks: a pixel belongs to an outline if its centre is inside; where objects overlap, the one with
-    fewer pixels is on top. Nothing is written if any label is broken.
+    fewer pixels is on top. Nothing is written if any label is broken; a broken image is named and left out. Look at
+    contact.png in the new folder: it shows every class in colour on up to 20 images.
+
+    What each tool takes:
+      coco         the instances file
+      colours      a folder with images, colour-coded masks and a legend (.csv or .txt: name,r,g,b), or the legend
+      cvat         an export "CVAT for images 1.1" or "Segmentation mask"
+      huggingface  a folder of Parquet files or of save_to_disk, with an image and a mask column
+      labelme      a folder of JSON files
+      labelstudio  the export "JSON", with --images DIR
+      supervisely  the project's folder
+      yolo         the folder with data.yaml, images and labels (Ultralytics, Roboflow)
 
     Examples:
       tiss data convert coco annotations.json --images photos --out my-data
-      tiss data convert labelme labels --out my-data
+      tiss data convert yolo roboflow-export --out my-data
     """
     from tiss.data import convert as tools
     from tiss.report.render import format_table
@@ -152,30 +159,46 @@ def convert(options: ConvertOptions) -> int:
         raise TissError(f"{source}: no such file or folder")
     images = Path(options.images).expanduser() if options.images else None
     chosen = tuple(name.strip() for name in options.classes.split(",")) if options.classes else None
-    found = tools.CONVERTERS[options.kind](source, images)
-    how = tools.Options(options.test_share, options.overlap, options.link, chosen)
-    done = tools.write_folder(found, out, how)
+    tool = tools.TOOLS[options.kind]
+    found = tool.read(source, images)
+    done = tools.write_folder(
+        found, out, tools.Options(options.test_share, options.overlap, options.link, chosen)
+    )
     print(f"{out}: {done.train} training and {done.test} test images, {len(done.classes)} classes\n")
     rows = [
-        [one.name, str(one.images), "" if one.objects is None else str(one.objects), f"{100 * one.share:.2f}"]
-        for one in tools.summarise(found, done)
+        [
+            one.name,
+            str(one.images),
+            "" if one.objects is None else str(one.objects),
+            str(one.pixels),
+            f"{100 * one.share:.2f}",
+        ]
+        for one in (*done.classes, *([done.ignored] if done.ignored.pixels else []))
     ]
-    print(format_table(["class", "images", "objects", "% of pixels"], rows), end="\n\n")
-    groups = [group for group in tools.find_lookalikes(found.classes) if set(group) & set(done.classes)]
-    for group in groups:
-        names = ", ".join(map(repr, group[:-1])) + f" and {group[-1]!r}"
-        print(f"look: {names} differ only in upper and lower case, spaces or hyphens")
-    if groups:
+    print(format_table(["class", "images", "objects", "pixels", "% of pixels"], rows), end="\n\n")
+    _print_findings(done, found, tool.keep)
+    print(f"look at {out / 'contact.png'}, then: tiss data verify folder --root {out}")
+    return 0
+
+
+def _print_findings(done: "Written", found: "Found", keep: str) -> None:
+    """What the user may want to correct in the labels."""
+    from tiss.data import convert as tools
+
+    alike = tools.find_lookalikes([one.name for one in done.classes], found.classes)
+    for name, other in alike:
+        print(f"look: {name!r} and {other!r} differ only in case, spaces, hyphens or one letter")
+    if alike:
         print("  If they are one class, give them one name in the labels and convert again.")
+    for problem in done.broken:
+        print(f"not copied: {problem}")
     missing = tools.find_unlabelled(found)
     if missing:
         named = ", ".join(map(str, missing[:3])) + (", …" if len(missing) > 3 else "")
         print(f"left out: {len(missing)} without labels: {named}")
-        print(f"  {REMEDIES[options.kind]}")
-    for what, count in sorted(found.left_out.items()):
-        print(f"left out: {count} {what}")
-    print(f"check it with: tiss data verify folder --root {out}")
-    return 0
+        print(f"  To keep them, {keep}.")
+    for what, count in sorted(found.notes.items()):
+        print(f"note: {count} {what}")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,10 @@ COMMANDS = {
     "data download": ("data:download", "get voc or ade20k; how to get cityscapes"),
     "data verify": ("data:verify", "check every file, and every step's list against the published one"),
     "data stats": ("data:stats", "classes, pixels, and the images of each step"),
-    "data convert": ("data:convert", "labels of COCO, CVAT, labelme or Supervisely as a labelled folder"),
+    "data convert": (
+        "data:convert",
+        "labels of COCO, CVAT, Label Studio, YOLO and others as a labelled folder",
+    ),
 }
 
 # how a command that was stopped resumes

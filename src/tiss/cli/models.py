@@ -49,9 +49,9 @@ def encoders(options: NoOptions) -> int:
 def train(options: TrainOptions) -> int:
     """A first model from a labelled folder, for `tiss extend`, `predict`, `export` and `app`. FOLDER holds images/,
     masks/ (PNG, pixel value = class number) and classes.txt (one name per line, `background` first); `tiss data
-    convert` makes one from exports of CVAT, labelme, COCO or Supervisely. Images in images/test are kept for the test;
-    without that folder, a fifth of the images is. Settings that are not given follow from the number and the size of
-    the images; thin objects need a large --size.
+    convert` makes one from exports of CVAT, labelme, Label Studio, YOLO and others. Images in images/test are kept for
+    the test; without that folder, a fifth of the images is. Settings that are not given follow from the number and the
+    size of the images; thin objects need a large --size.
 
     Examples:
       tiss train warehouse --out first

@@ -93,19 +93,35 @@ def _parse(path: Path) -> tuple[list[str], bool]:
 
 
 def read_colours(path: Path) -> dict[str, Colour]:
-    """Names and colours, one `name r g b` per line; the name may hold spaces, the numbers commas."""
+    """Names and colours of a legend, each of them once."""
     colours: dict[str, Colour] = {}
+    for name, colour in read_legend(path):
+        if name in colours or colour in colours.values():
+            raise TissError(f"{path}: {name!r} or its colour is there twice")
+        colours[name] = colour
+    return colours
+
+
+def read_legend(path: Path) -> list[tuple[str, Colour]]:
+    """Names and colours, one per line: `name r g b`, `r g b name` (CamVid) or `name:r,g,b:parts:actions` (CVAT).
+
+    The name may hold spaces, the numbers commas. A first line without numbers is the head of a CSV file.
+    """
+    found: list[tuple[str, Colour]] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        words = line.replace(",", " ").split()
-        name, colour = " ".join(words[:-3]), parse_colour(words[-3:])
-        if not name or colour is None:
-            raise TissError(f"{path}, line {number}: expected 'name r g b' with numbers from 0 to 255")
-        if name in colours or colour in colours.values():
-            raise TissError(f"{path}, line {number}: name or colour is there twice")
-        colours[name] = colour
-    return colours
+        words = " ".join(line.split(":")[:2]).replace(",", " ").split()
+        for name, digits in ((words[:-3], words[-3:]), (words[3:], words[:3])):
+            colour = parse_colour(digits)
+            if colour is not None and name:
+                found.append((" ".join(name), colour))
+                break
+        else:
+            if found or path.suffix.lower() != ".csv" or any(word.isdecimal() for word in words):
+                example = "'name r g b' with numbers from 0 to 255"
+                raise TissError(f"{path}, line {number}: expected {example}")
+    return found
 
 
 def parse_colour(words: list[str]) -> Colour | None:

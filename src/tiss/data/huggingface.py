@@ -58,6 +58,10 @@ class HuggingFace(PairedDataset):
     def root_path(self) -> Path | None:
         return self._root if self._root.is_dir() else None
 
+    def splits(self) -> list[str]:
+        """Which of train and test there are."""
+        return list(self._tables)
+
     def find_pairs(self, split: str) -> Listing:
         """Row numbers with leading zeros, so that they sort as they come."""
         return Listing({f"{row:07d}": row for row in range(len(self._table(split)))})
@@ -119,7 +123,14 @@ def _load(source: str) -> dict[str, Any]:
 
 
 def _find_columns(features: Any, source: str) -> tuple[str, str]:
-    images = [name for name, feature in features.items() if type(feature).__name__ == "Image"]
+    # other programs than the library write plain bytes, or their structure without saying that it is an image
+    images = [
+        name
+        for name, feature in features.items()
+        if type(feature).__name__ == "Image"
+        or getattr(feature, "dtype", "") == "binary"
+        or (isinstance(feature, dict) and "bytes" in feature)
+    ]
     mask = next((name for name in MASK_COLUMNS if name in images), None)
     image = next((name for name in IMAGE_COLUMNS if name in images), None)
     rest = [name for name in images if name not in (mask, image)]

@@ -7,7 +7,7 @@ upper eight bits. Masks stay numbers: palette indices as they are, colours only 
 import io
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +71,13 @@ def load_image(path: ImageSource) -> np.ndarray:
         return pixels.reshape(rgb.height, rgb.width, 4)[..., :3]
 
 
-def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) -> np.ndarray:
+def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None, stray: float = 0) -> np.ndarray:
     """Label numbers, uint8 H × W.
 
     Grey (8 or 16 bit), black-and-white and palette files hold the numbers themselves. With a colour map
     (RGB → label), colour files are looked up in it, and palette files by their palette's colours; a colour
-    that the map lacks is an error. Without one, a colour file must have three equal channels.
+    that the map lacks is an error, or 255 where such pixels are at most the share `stray` of a colour file. Without
+    a map, a colour file must have three equal channels.
     """
     with _open(path, "mask") as image:
         if image.mode in ("L", "1") or (image.mode == "P" and colours is None):
@@ -88,7 +89,7 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None) ->
         if image.mode in ("P", "RGB", "RGBA", "RGBX"):
             pixels = np.array(image.convert("RGB"))
             if colours is not None:
-                return _through_colours(pixels, colours, path)
+                return _through_colours(pixels, colours, path, stray)
             if (pixels[..., :1] == pixels).all():
                 return np.ascontiguousarray(pixels[..., 0])
             raise TissError(f"{path}: a colour mask needs a colour map, colours.txt of 'name r g b'")
@@ -104,9 +105,10 @@ def image_size(path: ImageSource) -> tuple[int, int]:
         return (height, width) if known and _orientation(image) >= 5 else (width, height)
 
 
-def check_whole(path: str | os.PathLike[str]) -> None:
+def check_whole(path: ImageSource) -> None:
     """Raises if a JPEG or PNG was cut off: only a file without an end marker is decoded to be sure."""
-    with open(path, "rb") as file:
+    with nullcontext(path) if isinstance(path, Blob) else open(path, "rb") as file:
+        file.seek(0)
         head = file.read(8)
         end = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND"}.get(head[:2])
         if end is None:
@@ -180,11 +182,28 @@ def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
     return values.astype(np.uint8)
 
 
-def _through_colours(pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource) -> np.ndarray:
-    """RGB colours H × W × 3 → labels H × W."""
-    found, places = np.unique(pixels.astype(np.int32) @ (1 << 16, 1 << 8, 1), return_inverse=True)
-    shown = [(code >> 16, code >> 8 & 255, code & 255) for code in found.tolist()]
-    for red, green, blue in shown:
-        if (red, green, blue) not in colours:
-            raise TissError(f"{path}: colour {red} {green} {blue} is not in the colour map; add it there")
-    return np.array([colours[colour] for colour in shown], np.uint8)[places].reshape(pixels.shape[:2])
+def _through_colours(
+    pixels: np.ndarray, colours: Mapping[Colour, int], path: ImageSource, stray: float = 0
+) -> np.ndarray:
+    """RGB colours … × 3 → labels."""
+    if not colours:
+        raise TissError(f"{path}: the colour map is empty")
+    known = sorted((_code(np.array(colour)), label) for colour, label in colours.items())
+    keys, labels = np.array([code for code, _ in known]), np.array([label for _, label in known], np.uint8)
+    codes = _code(pixels)
+    place = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
+    unknown = keys[place] != codes
+    if unknown.mean() > stray:
+        found = np.unique(pixels[unknown], axis=0)
+        listed = ", ".join(" ".join(map(str, colour)) for colour in found[:8]) + (
+            ", …" if len(found) > 8 else ""
+        )
+        raise TissError(
+            f"{path}: colour {listed} is not in the colour map; add it there, as void to ignore it"
+        )
+    return np.where(unknown, np.uint8(255), labels[place])
+
+
+def _code(pixels: np.ndarray) -> np.ndarray:
+    red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
+    return red << 16 | green << 8 | blue

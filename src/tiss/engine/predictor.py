@@ -16,7 +16,7 @@ from tiss.data.images import read_image
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits, window_slices
 from tiss.models import Rule, SegmentationModel, choose_labels, comparable
-from tiss.palette import class_colours
+from tiss.palette import class_colours, overlay
 
 MOST_LOGITS = 2**27  # numbers held at once: half a gigabyte in float32
 LONGEST = 8  # windows along the longer side of an image that is enlarged
@@ -125,17 +125,6 @@ def to_pixels(image: Any) -> Tensor:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise TissError("an image must be a path, a PIL image or a uint8 array H × W × 3")
     return torch.from_numpy(image.copy()).permute(2, 0, 1).contiguous()
-
-
-def overlay(
-    image: np.ndarray, mask: np.ndarray, colours: Sequence[tuple[int, int, int]], opacity: float = 0.55
-) -> Image.Image:
-    """The image H × W × 3 with the mask's classes in their colours; background and 255 stay as they are."""
-    table = np.zeros((256, 3), np.float32)
-    table[: len(colours)] = np.array(colours, np.float32)
-    mixed = (1 - opacity) * image + opacity * table[mask]
-    plain = (mask == 0) | (mask == 255)
-    return Image.fromarray(np.where(plain[..., None], image, mixed).round().astype(np.uint8))
 
 
 def resize(images: Tensor, size: int) -> Tensor:

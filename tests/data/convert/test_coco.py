@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.data.samples import write_picture
 from tiss.data.convert import Options, read_coco, write_folder
-from tiss.data.convert.readers import decode_runs
+from tiss.data.convert.coco import decode_runs
 from tiss.data.folder import Folder
 from tiss.errors import TissError
 
@@ -76,7 +76,7 @@ def save(source: Path, content: dict[str, Any]) -> Path:
 def test_polygons_and_runs(source: Path, tmp_path: Path) -> None:
     found = read_coco(save(source, document()), tmp_path / "photos")
     assert found.classes == ["cat", "dog"]
-    assert dict(found.left_out) == {"annotations with a box but no outline": 1}
+    assert dict(found.notes) == {"boxes without an outline, left out": 1}
     write_folder(found, tmp_path / "out", Options(test_share=0))
     label = Folder(str(tmp_path / "out")).read("train", "a").label.numpy()
     expected = np.zeros((8, 12), np.uint8)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tiss.data.convert.labels import Disc, Polygon, Runs, Stamp, fill_ring, paint
+from tiss.data.convert.labels import Polygon, Runs, Stamp, ellipse, fill_ring, paint
 from tiss.errors import TissError
 
 
@@ -54,12 +54,26 @@ def test_parts_and_holes() -> None:
     assert Polygon((((20, 20), (30, 20), (30, 30)),)).cover(8, 8).area() == 0
 
 
-def test_disc() -> None:
-    patch = Disc(4, 4, 3).cover(8, 8)
+def test_ellipse() -> None:
+    patch = ellipse(4, 4, 3, 3).cover(8, 8)
     assert (patch.top, patch.left, patch.inside.shape) == (1, 1, (6, 6))
     assert patch.area() == 32
-    assert abs(Disc(50, 50, 40).cover(100, 100).area() - np.pi * 1600) < 20
-    assert Disc(-9, -9, 3).cover(8, 8).area() == 0
+    assert abs(ellipse(50, 50, 40, 40).cover(100, 100).area() - np.pi * 1600) < 20
+    assert ellipse(-9, -9, 3, 3).cover(8, 8).area() == 0
+    lying, tilted = (ellipse(50, 50, 40, 10, turn).cover(100, 100) for turn in (0, 45))
+    assert lying.inside.shape == (20, 80)
+    assert abs(lying.area() - np.pi * 400) < 10 and abs(tilted.area() - np.pi * 400) < 10
+    assert tilted.inside[50 - tilted.top + 20, 50 - tilted.left + 20], "clockwise: down on the right"
+
+
+def test_runs_in_a_box_go_along_the_rows() -> None:
+    patch = Runs(2, 3, (2, 3, 1), top=6, left=7, rows=True).cover(8, 9)
+    assert (patch.top, patch.left) == (6, 7)
+    assert patch.inside.astype(int).tolist() == [[0, 0], [1, 1]], "cut at the border"
+    with pytest.raises(TissError, match="runs do not fill"):
+        Runs(2, 3, (2, 3), rows=True).cover(8, 9)
+    with pytest.raises(TissError, match="impossible size"):
+        Runs(-2, -3, (6,), rows=True).cover(8, 9)
 
 
 def test_runs_go_down_the_columns() -> None:

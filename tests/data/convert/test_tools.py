@@ -43,7 +43,7 @@ def cvat(tmp_path: Path) -> Path:
 
 def test_cvat(cvat: Path, tmp_path: Path) -> None:
     written = write_folder(read_cvat(cvat), tmp_path / "out", Options(test_share=0))
-    assert written.classes == ("cat", "road sign")
+    assert [one.name for one in written.classes] == ["cat", "road sign"]
     label = Folder(str(tmp_path / "out")).read("train", "a").label
     assert label[:, 0].tolist() == [1, 1, 2, 0, 0, 0, 0, 0]
 
@@ -98,9 +98,9 @@ def test_labelme(tmp_path: Path) -> None:
     objects = [{"label": a, "shape_type": b, "points": c, "mask": stamp} for a, b, c in shapes]
     root = labelme_file(tmp_path / "labels", "a", objects)
     found = read_labelme(root)
-    assert sum(found.left_out.values()) == 1
+    assert sum(found.notes.values()) == 1
     written = write_folder(found, tmp_path / "out", Options(test_share=0))
-    assert written.classes == ("ball", "cat", "dog")
+    assert [one.name for one in written.classes] == ["ball", "cat", "dog"]
     label = Folder(str(tmp_path / "out")).read("train", "a").label.numpy()
     assert (label[:6, :4] == 3).all()
     assert (label[:2, 4:6] == 2).all()
@@ -162,9 +162,9 @@ OBJECTS += [{"classTitle": "cat", "geometryType": "bitmap", "bitmap": {"data": B
 
 def test_supervisely(tmp_path: Path) -> None:
     found = read_supervisely(supervisely_project(tmp_path / "project", OBJECTS))
-    assert dict(found.left_out) == {"figures of the kind point": 1}
+    assert dict(found.notes) == {"figures of the kind point, left out": 1}
     written = write_folder(found, tmp_path / "out", Options(test_share=0))
-    assert written.classes == ("dog", "cat")
+    assert [one.name for one in written.classes] == ["dog", "cat"]
     label = Folder(str(tmp_path / "out")).read("train", "a").label.numpy()
     expected = np.zeros((8, 12), np.uint8)
     expected[:6, :6] = 1

@@ -14,7 +14,6 @@ from tiss.data.convert import (
     find_lookalikes,
     find_unlabelled,
     save_mask,
-    summarise,
     write_folder,
 )
 from tiss.data.convert.labels import Polygon
@@ -39,7 +38,7 @@ def found(tmp_path: Path) -> Found:
 
 def test_the_test_share_is_chosen_by_id_alone(found: Found, tmp_path: Path) -> None:
     written = write_folder(found, tmp_path / "out", Options(test_share=0.25))
-    assert written.classes == ("cat", "dog")
+    assert [one.name for one in written.classes] == ["cat", "dog"]
     assert written.train + written.test == 60
     assert 5 < written.test < 26
     tested = Folder(str(tmp_path / "out")).ids("test")
@@ -95,6 +94,29 @@ def test_faults(found: Found, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_broken_images_are_named_and_left_out(found: Found, tmp_path: Path) -> None:
+    write_picture(tmp_path / "large.jpg", 120, 80)
+    whole = (tmp_path / "large.jpg").read_bytes()
+    write_picture(tmp_path / "large.bmp", 120, 80)
+    bitmap = (tmp_path / "large.bmp").read_bytes()
+    for name, data in (("p1.jpg", whole[:-40]), ("p2.jpg", b""), ("p3.bmp", bitmap[:-40])):
+        (tmp_path / name).write_bytes(data)
+    broken = [
+        Labelled(name[:2], tmp_path / name, "labels", (12, 8), (("cat", square(4)),))
+        for name in ("p1.jpg", "p2.jpg", "p3.bmp")
+    ]
+    found.images[1:4] = broken
+    written = write_folder(found, tmp_path / "out", Options(test_share=0))
+    assert written.train == 57
+    assert sum(one.objects or 0 for one in written.classes) == 57
+    words = ("p1.jpg: broken image", "p2.jpg: not a readable image", "p3.bmp: broken image")
+    assert all(word in line for word, line in zip(words, written.broken, strict=True))
+    assert not {"p1", "p2", "p3"} & set(Folder(str(tmp_path / "out")).ids("train"))
+    with pytest.raises(TissError, match=r"p1\.jpg: broken image .*\(and 2 more\)"):
+        write_folder(Found(["cat"], broken), tmp_path / "other", Options())
+    assert not (tmp_path / "other").exists()
+
+
 def test_masks_keep_their_numbers_and_look_like_something(tmp_path: Path) -> None:
     mask = np.array([[0, 1, 255]], np.uint8)
     save_mask(mask, tmp_path / "x.png")
@@ -116,23 +138,30 @@ def scene(tmp_path: Path) -> Found:
 
 
 def test_pictures_objects_and_share_of_pixels(scene: Found, tmp_path: Path) -> None:
-    rows = summarise(scene, write_folder(scene, tmp_path / "out", Options()))
-    found = [(row.name, row.images, row.objects) for row in rows]
-    assert found == [("cat", 2, 3), ("dog", 1, 1), ("bird", 0, 0)]
-    assert [row.share * 192 for row in rows] == pytest.approx([12 + 15, 3, 0])
+    rows = write_folder(scene, tmp_path / "out", Options()).classes
+    found = [(row.name, row.images, row.objects, row.pixels) for row in rows]
+    assert found == [("cat", 2, 3, 27), ("dog", 1, 1, 3), ("bird", 0, 0, 0)]
+    assert [row.share * 192 for row in rows] == pytest.approx([27, 3, 0])
 
 
 @pytest.mark.parametrize(
-    ("names", "groups"),
+    ("names", "alike"),
     [
-        (["tv", "tvmonitor", "cat", "cat"], []),
-        (["tv", "Tv", "T V", "dog"], [["tv", "Tv", "T V"]]),
-        (["road-sign", "roadsign"], [["road-sign", "roadsign"]]),
+        (["tv", "tvmonitor", "cat", "cat", "car"], []),
+        (["tv", "Tv", "T V", "dog"], [("tv", "Tv"), ("tv", "T V"), ("Tv", "T V")]),
+        (["road-sign", "roadsign"], [("road-sign", "roadsign")]),
         (["background", "_background_", "Void", "void"], []),
+        (["person", "preson", "persons", "perso", "Perosn"], None),
+        (["zone 1", "zone 2", "lane12", "lane21"], []),
+        (["house", "horse"], [("house", "horse")]),
     ],
 )
-def test_lookalikes(names: list[str], groups: list[list[str]]) -> None:
-    assert find_lookalikes(names) == groups
+def test_lookalikes(names: list[str], alike: list[tuple[str, str]] | None) -> None:
+    found = find_lookalikes(names, names)
+    if alike is None:
+        assert {pair for pair in found if "person" in pair} == {("person", other) for other in names[1:]}
+    else:
+        assert found == alike
 
 
 def test_pictures_without_labels_are_found_beside_the_others(scene: Found, tmp_path: Path) -> None:

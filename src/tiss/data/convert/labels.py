@@ -9,7 +9,7 @@ centre is (0.5, 0.5).
 import io
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,7 +19,7 @@ from PIL import Image
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.classes import BACKGROUND_NAMES, IGNORE_NAMES
-from tiss.data.images import FORMATS, MAX_PIXELS, Colour
+from tiss.data.images import FORMATS, MAX_PIXELS, Blob
 from tiss.errors import TissError
 
 Points = Sequence[tuple[float, float]]
@@ -46,25 +46,24 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Labelled:
-    """One image and what is on it: objects to draw, or a mask file in colours."""
+    """One image and what is on it: objects to draw, or a mask."""
 
     id: str
-    image: Path
+    image: Path | Callable[[], Blob]
     where: str  # the file that describes it, for errors
     size: tuple[int, int] | None = None  # width and height that the labels were drawn on
     objects: tuple[tuple[str, Shape], ...] = ()
-    mask: Path | None = None
+    mask: Callable[[], np.ndarray] | None = None  # uint8 H × W: entries of Found.classes, 255 = ignore
     split: str | None = None  # train or test where the source says so
 
 
 @dataclass
 class Found:
-    """What a converter read: classes in order, images, and what it had to leave out (reason → count)."""
+    """What a reader found: classes in order, images, and what the user should know (line → count)."""
 
     classes: list[str]
     images: list[Labelled]
-    colours: dict[Colour, str] = field(default_factory=dict)  # of mask files
-    left_out: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
 
 
 def _empty(corners: Points, height: int, width: int) -> Patch:
@@ -118,37 +117,38 @@ def fill_ring(points: Points, shape: tuple[int, ...], top: int = 0, left: int = 
     return filled
 
 
-@dataclass(frozen=True)
-class Disc:
-    """A circle with its inside."""
-
-    x: float
-    y: float
-    radius: float
-
-    def cover(self, height: int, width: int) -> Patch:
-        corners = [(self.x - self.radius, self.y - self.radius), (self.x + self.radius, self.y + self.radius)]
-        patch = _empty(corners, height, width)
-        rows, columns = (np.arange(length) + 0.5 for length in patch.inside.shape)
-        rows, columns = rows + (patch.top - self.y), columns + (patch.left - self.x)
-        return Patch(patch.top, patch.left, rows[:, None] ** 2 + columns**2 < self.radius**2)
+def ellipse(x: float, y: float, across: float, down: float, degrees: float = 0) -> Polygon:
+    """An ellipse by its centre and half axes, turned clockwise, as a polygon that is a 20,000th too small."""
+    around = np.linspace(0, 2 * math.pi, 360, endpoint=False)
+    along = across * np.cos(around) + 1j * down * np.sin(around)
+    corners = along * np.exp(1j * math.radians(degrees)) + complex(x, y)
+    return Polygon((list(zip(corners.real.tolist(), corners.imag.tolist(), strict=True)),))
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Run lengths down the columns, of pixels outside and inside in turn (COCO's RLE, uncompressed)."""
+    """Run lengths of pixels outside and inside in turn, in a box of height × width pixels at (top, left).
+
+    They go down the columns of the whole image (COCO) or, with `rows`, along the rows of a box (CVAT).
+    """
 
     height: int
     width: int
     counts: tuple[int, ...]
+    top: int = 0
+    left: int = 0
+    rows: bool = False
 
     def cover(self, height: int, width: int) -> Patch:
-        if (self.height, self.width) != (height, width):
+        if not self.rows and (self.height, self.width) != (height, width):
             raise TissError(f"a run-length mask of {self.width} × {self.height} on {width} × {height} pixels")
-        if any(count < 0 for count in self.counts) or sum(self.counts) != height * width:
-            raise TissError("a run-length mask whose runs do not fill its image")
-        values = np.arange(len(self.counts)) % 2 == 1
-        return Patch(0, 0, np.repeat(values, self.counts).reshape(height, width, order="F"))
+        if min(self.counts, default=0) < 0 or sum(self.counts) != self.height * self.width:
+            raise TissError("a run-length mask whose runs do not fill it")
+        if not 0 <= sum(self.counts) <= MAX_PIXELS or min(self.height, self.width) < 0:
+            raise TissError("a run-length mask of an impossible size")
+        inside = np.repeat(np.arange(len(self.counts)) % 2 == 1, self.counts)
+        order: Literal["C", "F"] = "C" if self.rows else "F"
+        return _cut(inside.reshape(self.height, self.width, order=order), self.top, self.left, height, width)
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,17 @@ class Stamp:
                 if image.width * image.height > MAX_PIXELS:
                     raise TissError("a bitmap with too many pixels")
                 source = image.getchannel("A") if "A" in image.getbands() else image
-                pixels = np.atleast_3d(np.array(source))
+                pixels = np.asarray(np.atleast_3d(np.array(source)).any(axis=2))
         except (OSError, ValueError, SyntaxError) as error:
             raise TissError(f"a broken bitmap ({error})") from None
-        rows = slice(max(0, -self.top), max(0, height - self.top))
-        columns = slice(max(0, -self.left), max(0, width - self.left))
-        return Patch(max(0, self.top), max(0, self.left), np.asarray(pixels.any(axis=2))[rows, columns])
+        return _cut(pixels, self.top, self.left, height, width)
+
+
+def _cut(inside: np.ndarray, top: int, left: int, height: int, width: int) -> Patch:
+    """Pixels laid at (top, left), without those beyond the image."""
+    rows = slice(max(0, -top), max(0, height - top))
+    columns = slice(max(0, -left), max(0, width - left))
+    return Patch(max(0, top), max(0, left), inside[rows, columns])
 
 
 def paint(
