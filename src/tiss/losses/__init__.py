@@ -3,6 +3,7 @@
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
 from tiss.losses.pixel import (
     binary_cross_entropy,
+    binary_distillation,
     cross_entropy,
     distillation,
     unbiased_cross_entropy,

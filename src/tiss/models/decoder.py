@@ -17,7 +17,7 @@ from tiss.models.encoder import Encoder
 from tiss.models.layers import Block, as_map, initialise_transformer
 from tiss.registry import Registry
 
-Initialise = Literal["background", "random"]
+Initialise = Literal["background", "copy", "random"]
 
 RATES = {16: (6, 12, 18), 8: (12, 24, 36)}  # of ASPP, by the stride of the map; the same reach in pixels
 
@@ -186,11 +186,12 @@ class Head(nn.Module):
         "background": w_new = w_b, β_new = β_b − log(new + 1), and β_b gets the same value. Then the
         background and the new classes together have the probability that the background had, and that of no
         other class changes.
+        "copy": w_new = w_b and β_new = β_b, the background unchanged: for heads of sigmoids.
         "random": new rows as at the start, biases 0, the background unchanged.
         """
-        if initialise == "background":
-            for biases in self.growing()[1:]:
-                biases[0][0] -= math.log(new + 1)
+        for biases in self.growing()[1:] if initialise == "background" else ():
+            biases[0][0] -= math.log(new + 1)
+        if initialise != "random":
             added = [p[0][:1].expand(new, *p[0].shape[1:]).clone() for p in self.growing()]
         else:
             random = 0.02 * torch.randn(new, self.channels, generator=generator)
