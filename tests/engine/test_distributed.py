@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
 if find_spec("timm") is not None:
     CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "decoder": "linear", "train": TRAIN}
 # whose losses are means over images: two processes must agree with one
-EXACT = {"ft", "lwf", "ilt", "tiss", "offline", "frozen", "ploplong"}
+EXACT = {"ft", "lwf", "ilt", "tiss", "offline", "frozen", "ploplong", "dkd", "ssul"}
 EXACT |= {f"mib{more}" for more in ("", "+l1", "+l2", "+cd", "+ct")}
 
 

@@ -31,14 +31,14 @@ ARCHITECTURES: dict[str, tuple[str, str | None]] = {
 REFUSED = {
     "vit": {"mib+frozenbn"},
     "vit+mlp": set(),
-    "segmenter": {"mib+frozenbn", "ploplong", "recall"},
+    "segmenter": {"mib+frozenbn", "ploplong", "recall", "dkd", "ssul"},
     "swin": set(),
     "segformer": set(),
     "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
     "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
 }
 QUICK = {("vit", method) for method in BUILT_IN} | {(a, m) for a in ARCHITECTURES for m in ("mib", "tiss")}
-QUICK |= {("deeplab", "mib+frozenbn"), ("vit+mlp", "mib+frozenbn")}
+QUICK |= {("deeplab", "mib+frozenbn"), ("vit+mlp", "mib+frozenbn"), ("vit+mlp", "dkd"), ("deeplab", "ssul")}
 PAIRS = [
     pytest.param(a, m, marks=() if (a, m) in QUICK else pytest.mark.slow, id=f"{a}-{m}")
     for a in ARCHITECTURES
