@@ -30,6 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulated": {"method": "mib", "train": TRAIN | {"accumulate": 2}},
     "mit": {"method": "mib", "encoder": "mit_micro", "decoder": "linear", "train": TRAIN},
     "plop": {"method": "plop", "train": TRAIN},
+    "memory": {"method": "ft", "memory": 5, "train": TRAIN},
     # SDR's terms look at each process's own images; without weight only the prototypes are left, which do not
     "sdr": {
         "method": {"name": "sdr", "matching": 0, "attraction": 0, "repulsion": 0, "sparsity": 0},

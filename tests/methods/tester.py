@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -37,10 +38,10 @@ class Straight:
 
 
 def check_method(
-    method: str, folder: Path, encoder: str = "vit_micro_patch8", decoder: str | None = None
+    method: str, folder: Path, encoder: str = "vit_micro_patch8", decoder: str | None = None, **more: Any
 ) -> None:
     """Finite losses, frozen means frozen, save → load → same logits, resumed = straight, state survives."""
-    config = toy_config(method, encoder, decoder, out=str(folder / "run"))
+    config = toy_config(method, encoder, decoder, out=str(folder / "run"), **more)
     straight = run_straight(config, folder / "saved")
     check_promises(method, straight, config)
     resume_until_done(config)

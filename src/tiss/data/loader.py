@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,6 +46,8 @@ class SplitLike(Protocol):
     def ids(self) -> Sequence[str]: ...
     @property
     def table(self) -> np.ndarray: ...
+    @property
+    def tables(self) -> Mapping[str, np.ndarray]: ...
 
 
 @dataclass
@@ -64,7 +66,7 @@ class RawBatch:
 
 @dataclass
 class _Plan(torch.utils.data.Dataset[RawBatch]):
-    """`plan[request]` is a finished batch: it holds all that a worker process needs. The loader sets the last three."""
+    """`plan[request]` is a finished batch: it holds all that a worker process needs. The loader sets the last four."""
 
     may_shrink: ClassVar[bool]  # whether a batch without its broken samples is a batch
 
@@ -73,14 +75,20 @@ class _Plan(torch.utils.data.Dataset[RawBatch]):
     skip: bool = field(init=False)  # broken samples
     source: FileSource | MemoryStore = field(init=False)
     table: Tensor = field(init=False)  # label value → channel
+    tables: dict[str, Tensor] = field(init=False)  # of samples that have one of their own
 
     def choices(self, request: Any) -> Iterable[Iterable[str]]:
         """For each place in the batch, the id of its sample, then of those that replace a broken one."""
         raise NotImplementedError
 
-    def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+    def cut(self, request: Any, table: Tensor, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         """Images and labels of the samples found, from a buffer of packed pixels."""
         raise NotImplementedError
+
+    def table_of(self, ids: Sequence[str]) -> Tensor:
+        """The table of all samples, or one for each where some have their own."""
+        own = self.tables
+        return torch.stack([own.get(id, self.table) for id in ids]) if own else self.table
 
     def __getitem__(self, request: Any) -> RawBatch:
         ids: list[str] = []
@@ -103,7 +111,8 @@ class _Plan(torch.utils.data.Dataset[RawBatch]):
                         raise TissError(f"no training image of this step can be read; the last: {last}")
             if not ids:
                 return RawBatch(skipped=skipped)
-            return RawBatch(*self.cut(request, *self.source.collect(found)), ids, skipped)
+            made = self.cut(request, self.table_of(ids), *self.source.collect(found))
+            return RawBatch(*made, ids, skipped)
         except TissError as error:
             return RawBatch(error=str(error))
 
@@ -134,14 +143,14 @@ class _TrainPlan(_Plan):
             yield (self.ids[order[position % count]] for position in range(first, first + count))
 
     def cut(
-        self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
+        self, request: tuple[int, int, int], table: Tensor, buffer: Tensor, places: list[Place]
     ) -> tuple[Tensor, Tensor]:
         augmentations = [
             draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
             for position, (_, size) in zip(self.positions(request), places, strict=True)
         ]
         crop = (self.settings.crop, self.settings.crop)
-        return crop_batch(buffer, places, augmentations, crop, self.table)
+        return crop_batch(buffer, places, augmentations, crop, table)
 
 
 @dataclass
@@ -156,15 +165,15 @@ class _TestPlan(_Plan):
     def choices(self, request: int) -> Iterable[Iterable[str]]:
         return [(id,) for id in self.ids[request * self.batch : (request + 1) * self.batch]]
 
-    def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+    def cut(self, request: int, table: Tensor, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         if self.mode == "crop":
             cuts = [centre(*size, self.size) for _, size in places]
-            return crop_batch(buffer, places, cuts, (self.size, self.size), self.table)
+            return crop_batch(buffer, places, cuts, (self.size, self.size), table)
         # the whole image with its shorter side resized, and the label as it is in the file
         offset, (height, width) = places[0]
         pixels = buffer[offset : offset + height * width]
         planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
-        label = self.table.index_select(0, planes[3].flatten().int()).view(1, height, width)
+        label = table.index_select(0, planes[3].flatten().int()).view(1, height, width)
         to = shrink(height, width, self.size)
         image = planes[None, :3].float().contiguous()
         image = F.interpolate(image, (to.height, to.width), mode="bilinear", antialias=True)
@@ -204,7 +213,9 @@ class _Loader:
         self._plan = plan
         self._plan.skip = on_error == "skip"
         self._plan.source = store or files
-        self._plan.table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
+        where = "cpu" if store is None else store.device
+        self._plan.table = torch.from_numpy(split.table).to(where)
+        self._plan.tables = {id: torch.from_numpy(table).to(where) for id, table in split.tables.items()}
         self.kind = "workers" if store is None else "memory"
         if store is None:
             self._processes = self._start_processes(workers)

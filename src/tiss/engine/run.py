@@ -57,6 +57,8 @@ class Run:
         scored = run_scores(matrices, scenario.classes, scenario.groups, has_background=has_background)
         for entry, step in zip(scored["steps"], scenario, strict=False):
             entry["train_images"], entry["test_images"] = len(step.train), len(step.test)
+            if scenario.memory:
+                entry["memory"] = list(step.memory)
         return {
             "format": FORMAT,
             "tiss": __version__,
@@ -65,6 +67,7 @@ class Run:
             "setup": config.setup,
             "protocol": config.protocol.name,
             "holdout": config.holdout,
+            "memory": scenario.memory,
             "method": config.method.name,
             "encoder": config.model.encoder,
             "decoder": config.model.decoder,
@@ -201,6 +204,8 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
     config = resolve(config, scenario.dataset)
     if METHODS.get(config.method.name).joint:
         scenario = scenario.joint()
+    else:
+        scenario = scenario.with_memory(config.memory, config.seed)
     folder = Path(config.out) if config.out else Path("runs") / run_name(config)
     return Run(folder, config, scenario)
 

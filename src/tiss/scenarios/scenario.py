@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tiss.config import ProtocolConfig
 from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Sample, read_checked
 from tiss.errors import TissError, suggest
+from tiss.scenarios.memory import Exemplars, draw_memory
 from tiss.scenarios.task import (
     PARTITIONED,
     SETUPS,
@@ -59,13 +59,15 @@ def resolve_protocol(config: ProtocolConfig | str) -> ProtocolConfig:
 class Split:
     """Images of one step, for training or for the test.
 
-    `table` is uint8[256]: label value in the file → channel.
+    `table` is uint8[256]: label value in the file → channel. `tables` has those of images kept in memory, by id:
+    they show the classes of the steps that the images come from.
     """
 
     dataset: Dataset
     split: str  # the data set's own split: "train" or "test"
     ids: tuple[str, ...]
     table: np.ndarray
+    tables: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,11 +75,8 @@ class Split:
     def read(self, index: int) -> Sample:
         """Sample `index` with its label in channels."""
         sample = read_checked(self.dataset, self.split, self.ids[index])
-        return Sample(sample.image, self.channels(sample.label), sample.id)
-
-    def channels(self, label: Tensor) -> Tensor:
-        """Label values (uint8, any shape) as channels."""
-        return torch.from_numpy(self.table)[label.long()]
+        table = self.tables.get(sample.id, self.table)
+        return Sample(sample.image, torch.from_numpy(table)[sample.label.long()], sample.id)
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,11 @@ class Step:
     def seen(self) -> int:
         """Channels after this step, the background counted."""
         return self.old + self.new
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """The ids of earlier steps' images that this one is shown again."""
+        return tuple(self.train.tables)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -132,6 +136,8 @@ class Scenario:
     lists: tuple[tuple[str, ...], ...]  # training ids of each group
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
     joined: bool = False
+    memory: int = 0  # training images of earlier steps that later ones show again
+    seed: int = 0  # of their choice
 
     def __len__(self) -> int:
         return 1 if self.joined else len(self.groups)
@@ -148,6 +154,12 @@ class Scenario:
         """The same images with every class in one step: the upper bound `offline`."""
         return replace(self, joined=True)
 
+    def with_memory(self, images: int, seed: int = 0) -> Scenario:
+        """The same steps, each later one with `images` of the steps before, in all; see `draw_memory`."""
+        if images < 0:
+            raise TissError(f"{images}: give the number of images to keep, or 0 for none", setting="memory")
+        return replace(self, memory=images, seed=seed)
+
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
         # channels follow the order in which the task adds the label values
@@ -155,8 +167,12 @@ class Scenario:
         groups, lists = self.values, self.lists
         if self.joined:
             groups, lists = (tuple(channel_of),), (tuple(sorted(set().union(*self.lists))),)
+        kept: list[Exemplars] = [{}] * len(groups)
+        if self.memory:
+            present = self.dataset.classes_present("train")
+            kept = draw_memory(lists, groups, present, self.memory, self.seed)
         steps: list[Step] = []
-        for group, ids in zip(groups, lists, strict=True):
+        for group, ids, exemplars in zip(groups, lists, kept, strict=True):
             old = steps[-1].seen if steps else 1
             seen = old + len(group)
             step = Step(
@@ -166,7 +182,7 @@ class Scenario:
                 old_classes=self.classes[1:old],
                 new_classes=self.classes[old:seen],
                 future_classes=self.classes[seen:],
-                train=self._training({value: channel_of[value] for value in group}, ids),
+                train=self._training(channel_of, len(steps), ids, exemplars),
                 test=self._test({value: c for value, c in channel_of.items() if c < seen}),
                 steps=len(self),
                 setup=self.setup,
@@ -174,12 +190,26 @@ class Scenario:
             steps.append(step)
         return tuple(steps)
 
-    def _training(self, current: dict[int, int], ids: tuple[str, ...]) -> Split:
-        """Current classes (label value → channel) keep their channel; all others, old and future, become 0."""
-        table = np.full(256, BACKGROUND, np.uint8)
-        table[list(current)] = list(current.values())
-        table[IGNORE] = BECOMES[str(self.protocol.border)]
-        return Split(self.dataset, "train", ids, table)
+    def _training(
+        self, channel_of: Mapping[int, int], step: int, ids: tuple[str, ...], exemplars: Exemplars
+    ) -> Split:
+        """Current classes (label value → channel) keep their channel; all others, old and future, become 0.
+
+        So it is for the images kept in memory, with the classes of the steps that they come from.
+        """
+
+        def table(*steps: int) -> np.ndarray:
+            values = list(chain(*(groups[one] for one in steps)))
+            made = np.full(256, BACKGROUND, np.uint8)
+            made[values] = [channel_of[value] for value in values]
+            made[IGNORE] = BECOMES[str(self.protocol.border)]
+            return made
+
+        groups = (tuple(channel_of),) if self.joined else self.values
+        own = frozenset(ids)
+        tables = {id: table(*known, *([step] if id in own else [])) for id, known in exemplars.items()}
+        more = tuple(id for id in exemplars if id not in own)
+        return Split(self.dataset, "train", ids + more, table(step), tables)
 
     def _test(self, seen: dict[int, int]) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
@@ -202,6 +232,8 @@ class Scenario:
             title += ", all classes at once"
         if self.held:
             title += f", {len(self.held)} training images held out and scored instead of the test"
+        if self.memory:
+            title += f", memory of {self.memory} images"
         rows = [("step", "new classes", "training images", "test images")]
         for step in self:
             names = ", ".join(step.new_classes[:4]) + (", …" if step.new > 4 else "")
