@@ -156,6 +156,9 @@ class RunConfig:
     order: str | list | None = setting(None, "order of classes: names or numbers with commas, or random:SEED")
     lists: str | None = setting(None, "folder of train-K.npy or .txt, a list per step (ADE20K's split)")
     holdout: float = setting(0.0, "share of the training images that is held out and replaces the test set")
+    memory: int = setting(
+        0, "training images of earlier steps that are kept and shown again, in all, balanced by class"
+    )
     method: Any = setting("tiss", "method's name, see `tiss methods`; its settings follow as --method.*")
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

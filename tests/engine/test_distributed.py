@@ -29,16 +29,19 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulated": {"method": "mib", "train": TRAIN | {"accumulate": 2}},
     "mit": {"method": "mib", "encoder": "mit_micro", "decoder": "linear", "train": TRAIN},
     "plop": {"method": "plop", "train": TRAIN},
+    "memory": {"method": "ft", "memory": 5, "train": TRAIN},
     # SDR's terms look at each process's own images; without weight only the prototypes are left, which do not
     "sdr": {
         "method": {"name": "sdr", "matching": 0, "attraction": 0, "repulsion": 0, "sparsity": 0},
         "train": TRAIN,
     },
 }
+# MBS's feature distillation is a mean over each process's own trusted patches
+CASES["mbs"] = {"method": {"name": "mbs", "features": 0}, "decoder": "mask", "train": TRAIN}
 if find_spec("timm") is not None:
     CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "decoder": "linear", "train": TRAIN}
 # whose losses are means over images: two processes must agree with one
-EXACT = {"ft", "lwf", "ilt", "tiss", "offline", "frozen", "ploplong"}
+EXACT = {"ft", "lwf", "ilt", "tiss", "offline", "frozen", "ploplong", "dkd", "ssul"}
 EXACT |= {f"mib{more}" for more in ("", "+l1", "+l2", "+cd", "+ct")}
 
 
@@ -103,6 +106,7 @@ def test_every_method_in_two_processes(tmp_path: Path) -> None:
     built_in = [name for name in METHODS if METHODS.get(name).__module__.startswith("tiss.")]
     vit = {name: {"method": name, "train": TRAIN} for name in built_in if name != "mib+frozenbn"}
     cnn = {name: {"method": name, "encoder": "resnet_micro", "train": TRAIN} for name in ("mib+frozenbn",)}
+    vit["mbs"]["decoder"] = "mask"
     start(vit | cnn, two)
     exact = {name: case for name, case in vit.items() if name in EXACT}
     run_cases(exact, one)

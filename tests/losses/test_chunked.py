@@ -10,7 +10,13 @@ import torch
 
 from tests.losses.cases import CASES, errors, evaluate, in_double
 from tiss.errors import TissError
-from tiss.losses import binary_cross_entropy, unbiased_cross_entropy, unbiased_distillation, unbiased_losses
+from tiss.losses import (
+    binary_cross_entropy,
+    binary_distillation,
+    unbiased_cross_entropy,
+    unbiased_distillation,
+    unbiased_losses,
+)
 from tiss.losses.chunked import BINARY_ELEMENTS, chunked
 from tiss.losses.pixel import choose, plain
 from tiss.models import Resolution
@@ -110,6 +116,52 @@ def both_ways(logits, labels, to):
         (3 * loss).backward()
         found.append((loss.detach(), z.grad))
     return found
+
+
+BINARY = {
+    "all channels": lambda z, task, to: binary_cross_entropy(z, task.labels, to=to, first=0),
+    "new channels, weighted": lambda z, task, to: binary_cross_entropy(
+        z, task.labels, to=to, first=task.split, positive=3.5
+    ),
+    "distillation": lambda z, task, to: binary_distillation(z, task.teacher, to=to),
+}
+
+
+@pytest.mark.parametrize("loss", BINARY)
+@pytest.mark.parametrize(
+    ("name", "budget"), [("no multiple of the patch", None), ("odd size", 200), ("151 classes", None)]
+)
+def test_binary_losses_by_rows_are_the_definition(monkeypatch, loss, name, budget):
+    if budget is not None:
+        monkeypatch.setitem(BINARY_ELEMENTS, "cpu", budget)
+    task = in_double(CASES[name].make())
+    found = []
+    for fused in ("off", "on"):
+        z = task.logits.clone().requires_grad_()
+        value = BINARY[loss](z, task, Resolution(task.to.size, task.to.padded, fused))
+        (3 * value).backward()
+        found.append((value.detach(), z.grad))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-10, atol=1e-14)
+
+
+def test_binary_losses_channel_by_channel():
+    """Against log σ written out: 3 channels, of which 2 are old, and a teacher of those."""
+    z, teacher, labels = [0.3, -1.2, 2.5], [0.9, -0.4], [2, 1, 0, 255]
+    logits = torch.tensor(z, dtype=torch.float64).view(1, 3, 1, 1).expand(1, 3, 1, 4)
+    sigmoids = [1 / (1 + math.exp(-value)) for value in z]
+    soft = 1 / (1 + math.exp(-teacher[1]))
+    taught = torch.tensor(teacher, dtype=torch.float64).view(1, 2, 1, 1).expand(1, 2, 1, 4)
+    label = torch.tensor([[labels]])
+    off = [-math.log(1 - one) for one in sigmoids]
+    on = [-math.log(one) for one in sigmoids]
+    every = (off[0] + off[1] + on[2]) + (off[0] + on[1] + off[2]) + (on[0] + off[1] + off[2])
+    assert float(binary_cross_entropy(logits, label, first=0)) == pytest.approx(every / 4, rel=1e-12)
+    new = 7 * on[2] + 2 * off[2]
+    found = float(binary_cross_entropy(logits, label, first=2, positive=7))
+    assert found == pytest.approx(new / 4, rel=1e-12)
+    expected = soft * on[1] + (1 - soft) * off[1]
+    assert float(binary_distillation(logits, taught)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_pixel_by_pixel():

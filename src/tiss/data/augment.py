@@ -132,7 +132,8 @@ def crop_batch(
         places: where each image is.
         augmentations: one for each image.
         crop: height and width of the windows.
-        table: uint8[256] on the buffer's device, label value → channel; the outside is 255 in any case.
+        table: uint8[256] on the buffer's device, label value → channel, or N × 256 with one for each image; the
+            outside is 255 in any case.
 
     Returns:
         images uint8 N × 3 × h × w and labels uint8 N × h × w.
@@ -148,6 +149,7 @@ def crop_batch(
         stride, starts = numbers[:, 8:9].long(), numbers[:, 10:11].long()  # N × 1: width and first pixel
         low, high, near = (starts + at * stride for at in (rows.low, rows.high, rows.near))
         shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=device).view(1, 3, 1, 1)
+        order = torch.arange(len(places), dtype=torch.int32, device=device).view(-1, 1, 1)
         matrices = numbers[:, 11:23].float() if any(one.colour for one in augmentations) else None
 
         def pixels(row_starts: Tensor, across: Tensor) -> Tensor:
@@ -167,9 +169,10 @@ def crop_batch(
                 value = _distort(value, matrices[n])
             images[n, :, r] = value.add_(0.5).to(torch.uint8)
             label = pixels(near[n, r], columns.near[n]) >> 24 & 255
-            labels[n, r] = (
-                label if table is None else table.index_select(0, label.flatten()).view(label.shape)
-            )
+            if table is not None:
+                entry = label if table.ndim == 1 else label + 256 * order[n]
+                label = table.flatten().index_select(0, entry.flatten()).view(label.shape)
+            labels[n, r] = label
         if any(_reaches_out(one, crop) for one in augmentations):
             outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])  # N × h × w
             labels.masked_fill_(outside, IGNORE)

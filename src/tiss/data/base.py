@@ -6,7 +6,8 @@ A data set numbers its labels itself: 0 is the background (or "other"), 1..K are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
@@ -119,12 +120,16 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Images of one step, for training or for the test, and the channel of each label value in their files."""
+    """Images of one step, for training or for the test, and the channel of each label value in their files.
+
+    `tables` has the tables of images kept in memory: they show the classes of the steps that the images come from.
+    """
 
     dataset: Dataset
     split: str  # the data set's own split: "train" or "test"
     ids: tuple[str, ...]
     table: np.ndarray  # uint8[256]: label value → channel
+    tables: Mapping[str, np.ndarray] = field(default_factory=dict)  # by id
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,11 +137,8 @@ class Split:
     def read(self, index: int) -> Sample:
         """Sample `index` with its label in channels."""
         sample = read_checked(self.dataset, self.split, self.ids[index])
-        return Sample(sample.image, self.channels(sample.label), sample.id)
-
-    def channels(self, label: Tensor) -> Tensor:
-        """Label values (uint8, any shape) as channels."""
-        return torch.from_numpy(self.table)[label.long()]
+        table = self.tables.get(sample.id, self.table)
+        return Sample(sample.image, torch.from_numpy(table)[sample.label.long()], sample.id)
 
 
 @dataclass

@@ -74,7 +74,9 @@ class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
         store = None if kind == "workers" else open_store(files, ids, kind, self.device)
         self.kind = "workers" if store is None else "memory"
         self._source: FileSource | MemoryStore = store or files
-        self._table = torch.from_numpy(split.table).to("cpu" if store is None else store.device)
+        where = "cpu" if store is None else store.device
+        self._table = torch.from_numpy(split.table).to(where)
+        self._tables = {id: torch.from_numpy(table).to(where) for id, table in split.tables.items()}
         self._requests: list[Any] = []
         self._running: Generator[Batch, None, None] | None = None
         self._processes = self._start_processes(workers) if store is None else None
@@ -83,14 +85,19 @@ class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
         """The ids of a batch."""
         raise NotImplementedError
 
-    def cut(self, request: Any, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+    def cut(self, request: Any, table: Tensor, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, from a buffer of packed pixels."""
         raise NotImplementedError
+
+    def _table_of(self, ids: Sequence[str]) -> Tensor:
+        """The table of all samples, or one for each where some have their own."""
+        own = self._tables
+        return torch.stack([own.get(id, self._table) for id in ids]) if own else self._table
 
     def __getitem__(self, request: Any) -> RawBatch | TissError:
         ids = self.choose(request)
         try:
-            return RawBatch(*self.cut(request, *self._source.collect(ids)), list(ids))
+            return RawBatch(*self.cut(request, self._table_of(ids), *self._source.collect(ids)), list(ids))
         except TissError as error:  # raised by the process that asked
             return error
 
@@ -220,14 +227,14 @@ class TrainLoader(_Loader):
         return [self.ids[order[position % len(order)]] for position in self._positions(request)]
 
     def cut(
-        self, request: tuple[int, int, int], buffer: Tensor, places: list[Place]
+        self, request: tuple[int, int, int], table: Tensor, buffer: Tensor, places: list[Place]
     ) -> tuple[Tensor, Tensor]:
         augmentations = [
             draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
             for position, (_, size) in zip(self._positions(request), places, strict=True)
         ]
         crop = (self.settings.crop, self.settings.crop)
-        return crop_batch(buffer, places, augmentations, crop, self._table)
+        return crop_batch(buffer, places, augmentations, crop, table)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This rank's batches of one epoch from iteration `start` on, `accumulate` of them per iteration."""
@@ -279,15 +286,15 @@ class TestLoader(_Loader):
     def choose(self, request: int) -> Sequence[str]:
         return self.ids[request * self.batch : (request + 1) * self.batch]
 
-    def cut(self, request: int, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
+    def cut(self, request: int, table: Tensor, buffer: Tensor, places: list[Place]) -> tuple[Tensor, Tensor]:
         if self.mode == "crop":
             cuts = [centre(*size, self.size) for _, size in places]
-            return crop_batch(buffer, places, cuts, (self.size, self.size), self._table)
+            return crop_batch(buffer, places, cuts, (self.size, self.size), table)
         # the whole image with its shorter side resized, and the label as it is in the file
         offset, (height, width) = places[0]
         pixels = buffer[offset : offset + height * width]
         planes = pixels.view(torch.uint8).view(height, width, 4).permute(2, 0, 1)
-        label = self._table.index_select(0, planes[3].flatten().int()).view(1, height, width)
+        label = table.index_select(0, planes[3].flatten().int()).view(1, height, width)
         to = shrink(height, width, self.size)
         image = planes[None, :3].float().contiguous()
         image = F.interpolate(image, (to.height, to.width), mode="bilinear", antialias=True)

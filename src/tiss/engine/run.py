@@ -64,6 +64,8 @@ class Run:
         scored = run_scores(matrices, scenario.classes, scenario.groups, has_background=has_background)
         for entry, step in zip(scored["steps"], scenario, strict=False):
             entry["train_images"], entry["test_images"] = len(step.train), len(step.test)
+            if scenario.memory:
+                entry["memory"] = list(step.memory)
         return {
             "format": FORMAT,
             "tiss": __version__,
@@ -73,6 +75,7 @@ class Run:
             "protocol": config.protocol.name,
             "holdout": config.holdout,
             **{key: value for key, value in variant_of(config).items() if value is not None},
+            "memory": scenario.memory,
             "method": config.method.name,
             "encoder": config.model.encoder,
             "decoder": config.model.decoder,
@@ -204,6 +207,8 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
     config = resolve(config, scenario.dataset)
     if METHODS.get(config.method.name).joint:
         scenario = scenario.joint()
+    else:
+        scenario = scenario.with_memory(config.memory, config.seed)
     folder = Path(config.out) if config.out else Path("runs") / run_name(config)
     return Run(folder, config, scenario)
 

@@ -3,6 +3,7 @@
 from tiss.losses.patches import feature_distillation, patch_contrast, patch_similarity
 from tiss.losses.pixel import (
     binary_cross_entropy,
+    binary_distillation,
     cross_entropy,
     distillation,
     unbiased_cross_entropy,
@@ -12,6 +13,7 @@ from tiss.losses.pixel import (
 from tiss.losses.plop import EntropyThresholds, entropy_and_class, local_pod, pseudo_labels
 from tiss.losses.prototypes import (
     Prototypes,
+    centre_labels,
     class_sums,
     feature_sparsity,
     prototype_attraction,

@@ -64,26 +64,52 @@ def chunked(task: Task) -> Pair:
     return pair
 
 
-def chunked_binary(logits: Tensor, labels: Tensor, to: Resolution) -> Tensor:
-    """The binary cross-entropy of one sigmoid per class. With z the foreground's logits at a pixel of class y,
+def chunked_binary(
+    logits: Tensor, labels: Tensor, to: Resolution, first: int = 1, positive: float = 1.0
+) -> Tensor:
+    """The binary cross-entropy of one sigmoid per channel from `first` on. With z these logits at a pixel of class y,
 
-        loss = Σ_c softplus(z_c) − z_y        (the background has no logit: nothing is subtracted there)
-        gradient of z_c = σ(z_c) − [c = y]
+        loss = Σ_c softplus(z_c) − z_y + (positive − 1) · softplus(−z_y)        (without z_y where y is below `first`)
+        gradient of z_c = σ(z_c) − [c = y] · (1 + (positive − 1) · (1 − σ(z_c)))
 
     Targets are compared, not looked up: no index can be out of range, and nothing is added in a changing order.
     """
-    classes = torch.arange(1, logits.shape[1], device=logits.device).view(1, 1, -1, 1)
+    classes = torch.arange(first, logits.shape[1], device=logits.device).view(1, 1, -1, 1)
 
     def measure(pixels: Tensor, part: slice) -> Part:
         targets = labels[:, part].transpose(0, 1).long().unsqueeze(2)
         counted = (targets != IGNORE).to(pixels.dtype)
         wanted = (targets == classes).to(pixels.dtype)  # never where a pixel is ignored
         loss = (F.softplus(pixels).sum(2, keepdim=True) * counted).sum() - (pixels * wanted).sum()
+        if positive != 1:
+            loss = loss + (positive - 1) * (F.softplus(-pixels) * wanted).sum()
+            wanted = wanted * (positive - (positive - 1) * pixels.sigmoid())
         yield 0, loss, pixels.sigmoid_().mul_(counted).sub_(wanted)
 
-    budget = BINARY_ELEMENTS.get(logits.device.type, BINARY_ELEMENTS["cpu"])
-    loss: Tensor = _ByRows.apply(logits[:, 1:], to, budget, lambda rows, kind: measure)[0]
+    budget = binary_budget(logits)
+    loss: Tensor = _ByRows.apply(logits[:, first:], to, budget, lambda rows, kind: measure)[0]
     return loss
+
+
+def chunked_binary_distillation(logits: Tensor, teacher: Tensor, to: Resolution) -> Tensor:
+    """Σ over the teacher's foreground channels of softplus(z_c) − σ(z′_c) · z_c; the gradient is σ(z_c) − σ(z′_c)."""
+
+    def prepare(rows: Rows, kind: torch.dtype) -> Measure:
+        guide = rows.widen(full_precision(teacher.detach())[:, 1:].to(kind))
+
+        def measure(pixels: Tensor, part: slice) -> Part:
+            target = rows.pixels(guide, part).sigmoid()
+            yield 0, (F.softplus(pixels) - target * pixels).sum(), pixels.sigmoid_().sub_(target)
+
+        return measure
+
+    own = logits[:, 1 : teacher.shape[1]]
+    loss: Tensor = _ByRows.apply(own, to, binary_budget(logits), prepare)[0]
+    return loss
+
+
+def binary_budget(logits: Tensor) -> int:
+    return BINARY_ELEMENTS.get(logits.device.type, BINARY_ELEMENTS["cpu"])
 
 
 class _ByRows(torch.autograd.Function):

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from tiss.data.base import IGNORE
 from tiss.errors import TissError
-from tiss.losses.chunked import Pair, Task, chunked, chunked_binary
+from tiss.losses.chunked import Pair, Task, chunked, chunked_binary, chunked_binary_distillation
 from tiss.losses.upsampling import KERNEL_TYPES, exact_products, full_precision, has_triton, without_autocast
 from tiss.models import Resolution
 
@@ -123,25 +123,50 @@ def unbiased_losses(
     return hard, soft / old if divide else soft
 
 
-def binary_cross_entropy(logits: Tensor, labels: Tensor, *, to: Resolution | None = None) -> Tensor:
-    """Σ over foreground classes of the binary cross-entropy, mean over all pixels; ignored ones (255) add 0.
+def binary_cross_entropy(
+    logits: Tensor, labels: Tensor, *, to: Resolution | None = None, first: int = 1, positive: float = 1.0
+) -> Tensor:
+    """Σ over channels of the binary cross-entropy, mean over all pixels; ignored ones (255) add 0.
 
-    Channel 0, the background's, takes no part. A pixel of class c is wanted at 1 by the sigmoid of c and at 0 by all
-    others, a background pixel at 0 by all.
+    Channels below `first` take no part: 1 leaves out the background's, the number of old channels all of those. A
+    pixel of class c is wanted at 1 by the sigmoid of c and at 0 by all others, any other pixel at 0 by all.
+    `positive` weights what a class's own pixels add to its sigmoid's loss.
 
     >>> logits = torch.tensor([9.0, 0.0, 2.0]).view(1, 3, 1, 1)
     >>> round(float(binary_cross_entropy(logits, torch.tensor([[[2]]]))), 4)  # log 2 + log(1 + e⁻²)
     0.8201
+    >>> round(float(binary_cross_entropy(logits, torch.tensor([[[2]]]), first=2, positive=3)), 4)  # 3 log(1 + e⁻²)
+    0.3808
     """
     to = to or Resolution.of(*labels.shape[-2:])
     with without_autocast(logits), exact_products():
         if to.fused != "off":
-            return chunked_binary(logits, labels, to)
-        pixels = to.upsample(full_precision(logits)[:, 1:])
-        channels = torch.arange(1, logits.shape[1], device=labels.device).view(1, -1, 1, 1)
+            return chunked_binary(logits, labels, to, first, positive)
+        pixels = to.upsample(full_precision(logits)[:, first:])
+        channels = torch.arange(first, logits.shape[1], device=labels.device).view(1, -1, 1, 1)
         wanted = (labels.unsqueeze(1) == channels).to(pixels.dtype)
-        error = F.binary_cross_entropy_with_logits(pixels, wanted, reduction="none").sum(dim=1)
-        return (error * (labels != IGNORE)).mean()
+        weight = pixels.new_tensor(positive)
+        error = F.binary_cross_entropy_with_logits(pixels, wanted, reduction="none", pos_weight=weight)
+        return (error.sum(dim=1) * (labels != IGNORE)).mean()
+
+
+def binary_distillation(logits: Tensor, teacher_logits: Tensor, *, to: Resolution | None = None) -> Tensor:
+    """Σ over the teacher's foreground channels of the binary cross-entropy against its sigmoids; mean over all pixels.
+
+    `teacher_logits` N × old × h × w gets no gradient.
+
+    >>> student, teacher = torch.zeros(1, 3, 1, 1), torch.tensor([5.0, 0.0]).view(1, 2, 1, 1)
+    >>> round(float(binary_distillation(student, teacher)), 4)  # log 2
+    0.6931
+    """
+    to = to or Resolution.of(*logits.shape[-2:])
+    with without_autocast(logits), exact_products():
+        if to.fused != "off" and logits.shape[-2:] == teacher_logits.shape[-2:]:
+            return chunked_binary_distillation(logits, teacher_logits, to)
+        pixels = to.upsample(full_precision(logits)[:, 1 : teacher_logits.shape[1]])
+        target = to.upsample(full_precision(teacher_logits.detach())[:, 1:]).sigmoid().to(pixels.dtype)
+        error = F.binary_cross_entropy_with_logits(pixels, target, reduction="none")
+        return error.sum(dim=1).mean()
 
 
 def grouped_cross_entropy(task: Task) -> Pair:

@@ -38,7 +38,7 @@ class Method:
     title: ClassVar[str]  # the display name in tables and figures
     Settings: ClassVar[type] = Settings
     joint: ClassVar[bool] = False  # train on all classes in one step
-    initialise: ClassVar[Initialise] = "random"  # new channels: random, or from the background (MiB)
+    initialise: ClassVar[Initialise] = "random"  # new channels; see Head.grow
     uses_teacher: ClassVar[bool] = False
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
     tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"

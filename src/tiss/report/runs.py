@@ -116,6 +116,7 @@ class Result:
     def title(self) -> str:
         title = str(METHODS.get(self.method).title) if self.method in METHODS else self.method
         title += " (exact median)" if self.exact_median else ""
+        title += f" (memory {memory})" if (memory := self.values.get("memory")) else ""
         last = len(self.values["groups"]) - 1
         return title if self.finished else f"{title} (step {len(self.values['steps']) - 1} of {last})"
 

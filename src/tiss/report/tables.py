@@ -265,6 +265,8 @@ def notes_of(experiment: Experiment) -> list[str]:
         notes.append("Old: classes of step 0, with the background where it counts. New: all later classes.")
     else:
         notes.append("Channel 0 is no class here: every mean is without it.")
+    if any(series.first.values.get("memory") for series in experiment.series):
+        notes.append("Memory n: n training images of earlier steps are kept and shown again.")
     absent = sorted({name for series in experiment.series for name in series.first.steps[-1].absent})
     if absent:
         notes.append(f"No true pixel in the test, left out of every mean: {', '.join(absent)}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -14,6 +14,7 @@ import numpy as np
 from tiss.config import ProtocolConfig
 from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Split
 from tiss.errors import TissError, listed, suggest
+from tiss.scenarios.memory import Exemplars, draw_memory
 from tiss.scenarios.task import (
     PARTITIONED,
     SETUPS,
@@ -80,6 +81,11 @@ class Step:
         return self.old + self.new
 
     @property
+    def memory(self) -> tuple[str, ...]:
+        """The ids of earlier steps' images that this one is shown again."""
+        return tuple(self.train.tables)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names of all channels after this step."""
         return ("background", *self.old_classes, *self.new_classes)
@@ -107,6 +113,8 @@ class Scenario:
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
     limit: int | None = None  # of a trial run: at most so many test images
     joined: bool = False
+    memory: int = 0  # training images of earlier steps that later ones show again
+    seed: int = 0  # of their choice
 
     def __len__(self) -> int:
         return 1 if self.joined else len(self.groups)
@@ -123,6 +131,12 @@ class Scenario:
         """The same images with every class in one step: the upper bound `offline`."""
         return replace(self, joined=True)
 
+    def with_memory(self, images: int, seed: int = 0) -> Scenario:
+        """The same steps, each later one with `images` of the steps before, in all; see `draw_memory`."""
+        if images < 0:
+            raise TissError(f"{images}: give the number of images to keep, or 0 for none", setting="memory")
+        return replace(self, memory=images, seed=seed)
+
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
         # channels follow the order in which the task adds the label values
@@ -130,23 +144,47 @@ class Scenario:
         groups, lists = self.values, self.lists
         if self.joined:
             groups, lists = (tuple(channel_of),), (tuple(sorted(set().union(*self.lists))),)
+        kept: list[Exemplars] = [{}] * len(groups)
+        if self.memory:
+            present = self.dataset.classes_present("train")
+            kept = draw_memory(lists, groups, present, self.memory, self.seed)
         steps: list[Step] = []
-        for group, ids in zip(groups, lists, strict=True):
+        for ids, exemplars in zip(lists, kept, strict=True):
+            index = len(steps)
             old = steps[-1].seen if steps else 1
-            seen = old + len(group)
+            seen = old + len(groups[index])
             known = {value: c for value, c in channel_of.items() if c < seen}
-            labelled = known if self.setup == "sequential" else {value: known[value] for value in group}
-            train, test = self._training(labelled, ids), self._test(known)
+            own = known if self.setup == "sequential" else groups[index]
+            train, test = self._training(channel_of, own, ids, exemplars), self._test(known)
             names = self.classes[1:old], self.classes[old:seen], self.classes[seen:]
-            steps.append(Step(len(steps), old, len(group), *names, train, test, len(self), self.setup))
+            steps.append(Step(index, old, seen - old, *names, train, test, len(self), self.setup))
         return tuple(steps)
 
-    def _training(self, labelled: dict[int, int], ids: tuple[str, ...]) -> Split:
-        """Labelled classes (label value → channel) keep their channel: the current ones. All others become 0."""
-        table = np.full(256, BACKGROUND, np.uint8)
-        table[list(labelled)] = list(labelled.values())
-        table[IGNORE] = BECOMES[str(self.protocol.border)]
-        return Split(self.dataset, "train", ids, table)
+    def _training(
+        self,
+        channel_of: Mapping[int, int],
+        labelled: Iterable[int],
+        ids: tuple[str, ...],
+        exemplars: Exemplars,
+    ) -> Split:
+        """The `labelled` label values keep their channel; all others become 0.
+
+        Images kept in memory are labelled with the classes of the steps that they come from.
+        """
+
+        def table(values: Iterable[int]) -> np.ndarray:
+            made = np.full(256, BACKGROUND, np.uint8)
+            made[list(values)] = [channel_of[value] for value in values]
+            made[IGNORE] = BECOMES[str(self.protocol.border)]
+            return made
+
+        own, labelled = frozenset(ids), tuple(labelled)
+        tables = {
+            id: table({*chain(*(self.values[step] for step in steps)), *(labelled if id in own else ())})
+            for id, steps in exemplars.items()
+        }
+        more = tuple(id for id in exemplars if id not in own)
+        return Split(self.dataset, "train", ids + more, table(labelled), tables)
 
     def _test(self, seen: dict[int, int]) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
@@ -171,9 +209,9 @@ class Scenario:
             f", {len(self.held)} training images held out and scored instead of the test" if self.held else ""
         )
         few = f", tested on {self.limit} images only" if self.limit else ""
-        title = (
-            f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}{joined}{held}{few}"
-        )
+        memory = f", memory of {self.memory} images" if self.memory else ""
+        title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}"
+        title += f"{joined}{held}{few}{memory}"
         rows = [("step", "new classes", "training images", "test images")]
         for step in self:
             names = f"{step.new}: {listed(step.new_classes, 4)}"

@@ -71,7 +71,10 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
             source.folder, images, allow_pickle=options.allow_pickle, device=options.device
         )
     if start.rule != "softmax":
-        raise TissError(f"{source.name}: its method (frozen) uses sigmoids: extend cannot add classes to it")
+        method = start.record.get("method")
+        raise TissError(
+            f"{source.name}: its method ({method}) uses sigmoids: extend cannot add classes to it"
+        )
     new = choose_classes(options.classes, dataset.classes, start.classes, source.name)
     step = make_folder_step(dataset, start.classes, new, len(start.groups), options.holdout)
     folder, parts = StepFolder(source.folder), start.architecture
