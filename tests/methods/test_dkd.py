@@ -114,6 +114,13 @@ def test_new_rows_are_the_auxiliary_classifier(begun):
     assert model.rule == "sigmoid"
 
 
+def test_without_the_auxiliary_classifier_new_rows_are_random(begun):
+    _, model, old, _ = begun(auxiliary=0.0)
+    rows, biases = model.head.joined()
+    assert torch.equal(rows[:3], old[0]) and torch.equal(biases[:3], old[1])
+    assert not torch.equal(rows[3], old[0][0]) and biases[3] == 0
+
+
 def test_the_auxiliary_loss_trains_its_row_only(begun):
     method, model, old, batch = begun()
     output, teacher = outputs(model, old, batch)

@@ -28,7 +28,9 @@ POSITIVE = {"voc": (2.0, 1.0), "ade20k": (35.0, 35.0)}
 class DKDSettings(Settings):
     distillation: float = setting(5.0, "weight of the distillation of the old sigmoids (KD)")
     reasoning: float = setting(5.0, "weight of the distillation of both reasoning scores (DKD)")
-    auxiliary: float = setting(1.0, "weight of the auxiliary classifier's loss (AC)")
+    auxiliary: float = setting(
+        1.0, "weight of the auxiliary classifier's loss (AC; 0: new rows start at random)"
+    )
     positive: float | None = setting(
         None, "weight of a class's own pixels in its loss (None: 2 at step 0 and 1 later, ADE20K 35)"
     )
@@ -51,7 +53,6 @@ class DKD(Method):
     """
 
     Settings = DKDSettings
-    initialise = "copy"
     uses_teacher = True
     frozen = "statistics"
     model: SegmentationModel
@@ -70,10 +71,11 @@ class DKD(Method):
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         self.old_rows = model.head.joined()[0][1:].detach().clone()
-        super().begin(step, model, seed)
-        self.model, model.rule = model, "sigmoid"
-        for norm in batch_norms(model) if step.index > 0 else ():
-            norm.requires_grad_(False)
+        self.step, self.model, model.rule = step, model, "sigmoid"
+        if step.index > 0:
+            model.grow(step.new_classes, "copy" if self.settings.auxiliary else "random", seed)
+            for norm in batch_norms(model):
+                norm.requires_grad_(False)
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         weights, to, features = self.settings, output.resolution, full_precision(output.features[0])
