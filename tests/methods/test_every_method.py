@@ -31,7 +31,7 @@ ARCHITECTURES: dict[str, tuple[str, str | None]] = {
 REFUSED = {
     "vit": {"mib+frozenbn"},
     "vit+mlp": set(),
-    "segmenter": {"mib+frozenbn", "ploplong", "recall"},
+    "segmenter": {"mib+frozenbn", "ploplong", "recall", "analytic", "lda"},
     "swin": set(),
     "segformer": set(),
     "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
