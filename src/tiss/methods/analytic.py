@@ -36,16 +36,14 @@ class AnalyticSettings(Settings):
     width: int = setting(2048, "random features per patch (0: the encoder's own features)")
     patches: int = setting(32768, "unlabelled patches kept of all steps together, a byte per feature")
     ridge: float = setting(1e-3, "regularization, as a share of the features' mean variance")
-    rounds: int = setting(5, "rounds of sharing out unlabelled patches among the classes")
-    doubt: float = setting(16.0, "an unlabelled patch is background where that is this many times likelier")
+    rounds: int = setting(2, "rounds of sharing out unlabelled patches among the classes")
 
     def __post_init__(self) -> None:
         for name, least in (("width", 0), ("patches", 1), ("rounds", 0)):
             if getattr(self, name) < least:
                 raise TissError(f"{getattr(self, name)}: must be at least {least}", setting=f"method.{name}")
-        for name in ("ridge", "doubt"):
-            if not getattr(self, name) > 0:
-                raise TissError(f"{getattr(self, name)}: must be above 0", setting=f"method.{name}")
+        if not self.ridge > 0:
+            raise TissError(f"{self.ridge}: must be above 0", setting="method.ridge")
 
 
 @register_method(
@@ -99,9 +97,7 @@ class Analytic(Method):
         """Sets the head to what the sums say."""
         how, head = self.settings, model.head
         with torch.autocast(head.rows[0].device.type, enabled=False):
-            rows, biases = solve(
-                self.known(model), project_of(model), ridge=how.ridge, rounds=how.rounds, doubt=how.doubt
-            )
+            rows, biases = solve(self.known(model), project_of(model), how.ridge, how.rounds)
         sizes = model.group_sizes()
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
             head.rows[part].data.copy_(row)

@@ -137,13 +137,12 @@ def unpack(triangle: Tensor, width: int) -> Tensor:
     return matrix
 
 
-def solve(sums: Sums, project: Project, *, ridge: float, rounds: int, doubt: float) -> tuple[Tensor, Tensor]:
+def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tensor, Tensor]:
     """Rows C × M and biases C of the head: logits are log posteriors up to a constant.
 
     With Σ the covariance within classes, w_c = Σ⁻¹ μ_c and b_c = −½ μ_cᵀ Σ⁻¹ μ_c + log π_c. Σ is the total covariance T
     (plus `ridge` times its mean variance) less that between classes, of rank C; so T is factored once, and each of
-    the `rounds` of sharing out costs only M²C. An unlabelled patch counts as background where that is more than `doubt`
-    times as likely as it would otherwise have to be.
+    the `rounds` of sharing out costs only M²C.
     """
     width = sums.sums.shape[1]
     unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
@@ -174,7 +173,6 @@ def solve(sums: Sums, project: Project, *, ridge: float, rounds: int, doubt: flo
         if last:
             break
         logits = unlabelled @ rows.T.float() + biases.float()
-        logits[:, BACKGROUND] -= torch.log(torch.tensor(doubt))
         share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
     return rows.float(), biases.float()
 
