@@ -31,7 +31,7 @@ ARCHITECTURES: dict[str, tuple[str, str | None]] = {
 REFUSED = {
     "vit": {"mib+frozenbn", "mbs"},
     "vit+mlp": {"mbs"},
-    "segmenter": {"mib+frozenbn", "ploplong", "recall", "dkd", "ssul", "star"},
+    "segmenter": {"mib+frozenbn", "ploplong", "recall", "dkd", "ssul", "star", "analytic", "lda"},
     "swin": {"mbs"},
     "segformer": {"mbs"},
     "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2", "mbs"},

@@ -23,6 +23,8 @@ from tiss.engine.progress import Bar, Reporter
 from tiss.engine.run import open_run, run_experiment
 from tiss.engine.session import Learner, Session
 from tiss.files import read_tensors
+from tiss.methods.base import METHODS
+from tiss.methods.discriminant import Sums
 from tiss.models import SegmentationModel
 
 Tensors = dict[str, Tensor]
@@ -115,6 +117,8 @@ def in_batch_norm(model: SegmentationModel, name: str) -> bool:
 PROMISES: dict[str, Callable[[SegmentationModel, str], bool]] = {
     "frozen": lambda model, name: True,
     "recall": lambda model, name: name.startswith("body."),
+    "analytic": lambda model, name: name.startswith("body."),
+    "lda": lambda model, name: name.startswith("body."),
     "mib+frozenbn": in_batch_norm,
     "dkd": in_batch_norm,
     "ssul": lambda model, name: name not in ("head.rows.0", "head.biases.0"),  # see test_ssul
@@ -131,6 +135,8 @@ STATEFUL = {
     "sdr+mib": {"prototypes", "prototype_counts"},
     "recall": {"means", "roots", "counts"},
     "star": {"prototypes", "noise", "norms", "counts"},
+    "analytic": set(Sums.empty(1, 1).tensors()),
+    "lda": set(Sums.empty(1, 1).tensors()),
 }
 
 
@@ -139,10 +145,10 @@ class Stopped(KeyboardInterrupt):
 
 
 class Impatient(Reporter):
-    """Stops a run after so many updates of one step."""
+    """Stops a run after so many updates of one step, or images of the pass over a step that is solved."""
 
-    def __init__(self, step: int, updates: int) -> None:
-        self.title, self.left = f"step {step} ", updates
+    def __init__(self, step: int, updates: int, solved: bool = False) -> None:
+        self.title, self.left = f"pass over step {step} " if solved else f"step {step} ", updates
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
@@ -156,17 +162,19 @@ class _Fuse(Bar):
     def advance(self, count: int = 1, note: str = "") -> None:
         if self.owner is not None:
             self.owner.left -= count
-            if self.owner.left == 0:
+            if self.owner.left <= 0:
                 raise Stopped
 
 
 def resume_until_done(config: RunConfig) -> None:
     """Stopped within step 0, before the first checkpoint of step 1, after it, and at the end of step 2."""
-    stops = [(0, 3)] if open_run(config).scenario.joined else [(0, 3), (1, 1), (1, 2), (2, 3)]
+    run = open_run(config)
+    stops = [(0, 3)] if run.scenario.joined else [(0, 3), (1, 1), (1, 2), (2, 3)]
     for number, (step, updates) in enumerate(stops):
         stopped = False
         try:
-            run_experiment(config, resume=number > 0, reporter=Impatient(step, updates))
+            solved = step > 0 and METHODS.get(run.config.method.name).solved
+            run_experiment(config, resume=number > 0, reporter=Impatient(step, updates, solved))
         except Stopped:
             stopped = True
         assert stopped, f"step {step} has fewer than {updates} updates"

@@ -40,6 +40,7 @@ class Method:
     joint: ClassVar[bool] = False  # train on all classes in one step
     initialise: ClassVar[Initialise] = "random"  # new channels; see Head.grow
     uses_teacher: ClassVar[bool] = False
+    solved: ClassVar[bool] = False  # later steps are not trained: `end` does all that is done
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
     tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders it works with
@@ -155,6 +156,21 @@ def check_pair(settings: Any, config: ModelConfig) -> None:
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     """Every batch norm in `model`, of any dimension, synchronised or not."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+def all_rows(tensor: Tensor) -> Tensor:
+    """The rows of all processes, one process after another; their numbers may differ."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return tensor
+    world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    lengths = all_sum(
+        torch.tensor([len(tensor) * (rank == other) for other in range(world)]).to(tensor.device)
+    )
+    padded = tensor.new_zeros(int(lengths.max()), *tensor.shape[1:])
+    padded[: len(tensor)] = tensor
+    found = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(found, padded)
+    return torch.cat([rows[:length] for rows, length in zip(found, lengths.tolist(), strict=True)])
 
 
 def all_sum(tensor: Tensor) -> Tensor:

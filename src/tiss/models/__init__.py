@@ -1,6 +1,6 @@
 """Models: encoder → decoder → head, one output contract."""
 
-from tiss.models.decoder import DECODERS, HEADS, Decoder, Head, Initialise, LinearDecoder
+from tiss.models.decoder import DECODERS, HEADS, Decoder, Head, Initialise, LinearDecoder, RandomHead
 from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Need, Tuned, make_encoder, outline
 from tiss.models.folder import CARD, CONFIG, WEIGHTS, file_hash, find_folder, from_pretrained, write_model
 from tiss.models.model import (

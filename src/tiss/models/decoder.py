@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -206,7 +207,7 @@ class Head(nn.Module):
             parameters.append(nn.Parameter(values))
 
 
-HEADS: Registry[type[Head]] = Registry("head", "heads")
+HEADS: Registry[Callable[..., Head]] = Registry("head", "heads")
 
 
 @HEADS.register("linear")
@@ -216,6 +217,40 @@ class LinearHead(Head):
     def forward(self, decoded: Tensor) -> Tensor:
         rows, biases = self.joined()
         return F.conv2d(decoded, rows[:, :, None, None], biases)
+
+
+@HEADS.register("random")
+class RandomHead(Head):
+    """One linear layer on φ = relu((x − shift) / scale · R) with a fixed Gaussian R, which is stored as its seed alone.
+
+    Its rows are meant to be solved, not trained. It computes in float32: solved rows are large and of both signs.
+    """
+
+    seed = 0
+
+    def __init__(self, channels: int, sizes: Sequence[int], width: int) -> None:
+        """`width` is the number of random features."""
+        super().__init__(width, sizes)
+        # RandomState's numbers are the same in every version of numpy, by its promise
+        matrix = np.random.RandomState(self.seed).standard_normal((width, channels)) / math.sqrt(channels)
+        self.register_buffer("matrix", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
+        self.register_buffer("shift", torch.zeros(channels))
+        self.register_buffer("scale", torch.ones(()))
+
+    matrix: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def project(self, features: Tensor) -> Tensor:
+        """Features n × D to n × width."""
+        return F.relu(((features - self.shift) / self.scale) @ self.matrix.T)
+
+    def forward(self, decoded: Tensor) -> Tensor:
+        with torch.autocast(decoded.device.type, enabled=False):
+            rows, biases = self.joined()
+            shifted = (decoded.float() - self.shift[:, None, None]) / self.scale
+            random = F.relu(F.conv2d(shifted, self.matrix[:, :, None, None]))
+            return F.conv2d(random, rows[:, :, None, None], biases)
 
 
 @HEADS.register("cosine")

@@ -88,12 +88,20 @@ class Architecture:
     head: str
     image_size: int
     drop_path: float = 0.0
+    head_width: int = 0  # of a head on random features
 
     def __post_init__(self) -> None:
         if self.image_size < 1:
             raise TissError(f"{self.image_size}: must be at least 1", setting="model.image_size")
         if not 0 <= self.drop_path < 1:
             raise TissError(f"{self.drop_path}: must be in [0, 1)", setting="model.drop_path")
+        if not (1 if self.head == "random" else 0) <= self.head_width <= 1 << 16:
+            raise TissError(f"{self.head_width}: does not fit a head {self.head!r}", setting="head_width")
+
+    def make_head(self, channels: int, sizes: Sequence[int]) -> Head:
+        """The head on `channels` features, with the logits of each group; the first counts the background."""
+        width = {"width": self.head_width} if self.head_width else {}
+        return HEADS.get(self.head)(channels, sizes, **width)
 
 
 class Body(nn.Module):
@@ -152,8 +160,17 @@ class SegmentationModel(nn.Module):
         encoder = make_encoder(architecture.encoder, options)
         decoder = DECODERS.get(architecture.decoder)(encoder)
         self.body = Body(encoder, decoder)
-        sizes = [len(group) + (index == 0) for index, group in enumerate(self.groups)]
-        self.head: Head = HEADS.get(architecture.head)(decoder.channels, sizes)
+        self.head: Head = architecture.make_head(decoder.channels, self.group_sizes())
+
+    def group_sizes(self) -> list[int]:
+        """The logits of each group; the first counts the background."""
+        return [len(group) + (index == 0) for index, group in enumerate(self.groups)]
+
+    def set_head(self, head: str, width: int = 0) -> None:
+        """Replaces the head by an untrained one."""
+        self.architecture = replace(self.architecture, head=head, head_width=width)
+        device = next(self.body.parameters()).device
+        self.head = self.architecture.make_head(self.decoder.channels, self.group_sizes()).to(device)
 
     @property
     def encoder(self) -> Encoder:

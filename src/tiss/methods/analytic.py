@@ -1,0 +1,238 @@
+"""Analytic: later steps are not trained. One pass over their images gives sums, and the head is solved from them.
+
+The encoder is trained in step 0, then frozen. Its patch features x become φ = relu((x − m) / s · R), R Gaussian and fixed,
+and the head is the linear discriminant of φ: see `discriminant.py`. Sums add up, so the head after any number of steps
+is the one of all images at once, except that unlabelled patches are shared out by the head itself. `lda` is the same on
+x itself; `ridge` solves a regression on one-hot labels, as RanPAC (McDonnell et al., NeurIPS 2023) does for images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tiss.config import setting
+from tiss.data.base import BACKGROUND
+from tiss.errors import TissError
+from tiss.methods.base import Batches, Method, Settings, all_rows, all_sum, register_method
+from tiss.methods.discriminant import Project, Sums, pack, quantize, solve
+from tiss.models import RandomHead, SegmentationModel, tokens
+from tiss.randomness import seed_of
+from tiss.scenarios import Step
+
+PURE = 0.5  # a patch counts as unlabelled if more than this share of it is, and no class has a pixel there
+FIRST_BATCHES = 4  # give the mean and the deviation of the features
+ALL_PATCHES = 500  # images; of larger steps a part of the unlabelled patches enters the sums
+PART = 0.25
+
+
+@dataclass(frozen=True)
+class AnalyticSettings(Settings):
+    width: int = setting(2048, "random features per patch (0: the encoder's own features)")
+    patches: int = setting(32768, "unlabelled patches kept of all steps together, a byte per feature")
+    ridge: float = setting(1e-3, "regularization, as a share of the features' mean variance")
+    rounds: int = setting(2, "rounds of sharing out unlabelled patches among the classes")
+
+    def __post_init__(self) -> None:
+        for name, least in (("width", 0), ("patches", 1), ("rounds", 0)):
+            if getattr(self, name) < least:
+                raise TissError(f"{getattr(self, name)}: must be at least {least}", setting=f"method.{name}")
+        if not self.ridge > 0:
+            raise TissError(f"{self.ridge}: must be above 0", setting="method.ridge")
+
+
+@register_method(
+    "analytic", "encoder frozen after step 0; later steps are solved from sums, without training"
+)
+class Analytic(Method):
+    Settings = AnalyticSettings
+    frozen = "everything"
+    solved = True
+
+    def __init__(self, settings: Any, steps: int) -> None:
+        super().__init__(settings, steps)
+        self.kept: dict[str, Tensor] = {}  # the sums of all steps so far, by name
+
+    def check(self, model: SegmentationModel) -> None:
+        super().check(model)
+        if model.architecture.head not in ("linear", "cosine", "random"):
+            raise TissError(
+                f"{self.name} needs a head that reads single patches, not {model.architecture.head!r}",
+                setting="method",
+            )
+
+    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
+        super().begin(step, model, seed)
+        self.seed = seed
+        if step.index == 0:
+            self.kept = {}
+
+    @torch.no_grad()
+    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
+        """Adds the step's sums to those kept, and solves the head."""
+        model.eval()
+        if not self.kept:
+            self.replace_head(model, batches)
+        found = self.sums_of(step, model, batches)
+        if self.kept:
+            found = self.known(model).added(found)
+        self.kept = found.thinned(self.settings.patches).tensors()
+        self.solve(model)
+
+    def known(self, model: SegmentationModel) -> Sums:
+        """The sums of the steps so far, checked to belong to `model`."""
+        device, width = next(model.parameters()).device, model.head.rows[0].shape[1]
+        kept = {name: tensor.to(device) for name, tensor in self.kept.items()}
+        sums = Sums.of(kept, model.decoder.channels, width)
+        if not torch.allclose(sums.encoder, checksum(model), rtol=1e-6):
+            raise TissError("the sums kept with the model come from another encoder", setting="method")
+        return sums
+
+    def solve(self, model: SegmentationModel) -> None:
+        """Sets the head to what the sums say."""
+        how, head = self.settings, model.head
+        with torch.autocast(head.rows[0].device.type, enabled=False):
+            rows, biases = solve(self.known(model), project_of(model), how.ridge, how.rounds)
+        sizes = model.group_sizes()
+        for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
+            head.rows[part].data.copy_(row)
+            head.biases[part].data.copy_(bias)
+
+    def replace_head(self, model: SegmentationModel, batches: Batches) -> None:
+        """A head to be solved for the one that step 0 was trained with."""
+        model.set_head("random" if self.settings.width else "linear", self.settings.width)
+        if not isinstance(model.head, RandomHead):
+            return
+        sums = torch.zeros(3, model.decoder.channels, dtype=torch.float64, device=model.head.shift.device)
+        for batch in islice(batches(), FIRST_BATCHES):
+            features = tokens(model.body(batch.image)[0]).flatten(0, 1).double()
+            sums += torch.stack([torch.ones_like(features), features, features.square()]).sum(dim=1)
+        count, total, squares = all_sum(sums)
+        model.head.shift.copy_(total / count)
+        model.head.scale.copy_((squares / count - (total / count) ** 2).mean().clamp(min=1e-12).sqrt())
+
+    def sums_of(self, step: Step, model: SegmentationModel, batches: Batches) -> Sums:
+        """The sums over the images of one step: the same in one process and in several, up to rounding."""
+        device, project, classes = next(model.parameters()).device, project_of(model), step.seen
+        width, channels = model.head.rows[0].shape[1], model.decoder.channels
+        double = {"dtype": torch.float64, "device": device}
+        scatter, sums = torch.zeros(width, width, **double), torch.zeros(classes, width, **double)
+        counts, open_sum = torch.zeros(classes, **double), torch.zeros(width, **double)
+        open_count = torch.zeros(1, **double)
+        part = 1.0 if len(step.train) <= ALL_PATCHES else PART
+        none = torch.empty(0, device=device)
+        kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights
+        for batch in batches():
+            decoded, _ = model.body(batch.image)
+            features = tokens(decoded).flatten(0, 1).float()  # n × D
+            padded = model.resolution(batch.image).padded
+            shares = patch_shares(batch.label, decoded.shape[-2:], padded, classes).flatten(0, 1)  # n × C
+            keys = self.keys(batch.ids, len(features) // len(batch.ids), device)
+            labelled = shares[:, 1:]
+            pure = (labelled.sum(dim=1) == 0) & (shares[:, BACKGROUND] > PURE)
+            unlabelled = shares[:, BACKGROUND] * pure
+            drawn = unlabelled * (keys < part) / part
+            used = (labelled.sum(dim=1) + drawn) > 0
+            with torch.autocast(device.type, enabled=False):
+                random = project(features[used])
+                weight = labelled[used].sum(dim=1) + drawn[used]
+                scatter += (random * weight[:, None]).T @ random
+                sums[1:] += labelled[used].T @ random
+                open_sum += drawn[used] @ random
+            counts[1:] += labelled.double().sum(dim=0)
+            open_count += drawn.double().sum()
+            chosen = unlabelled > 0
+            new = (keys[chosen], features[chosen], unlabelled[chosen])
+            kept = smallest(tuple(map(torch.cat, zip(kept, new, strict=True))), self.settings.patches)
+        for tensor in (scatter, sums, counts, open_sum, open_count):
+            all_sum(tensor)
+        _, patches, weights = smallest(tuple(map(all_rows, kept)), self.settings.patches)
+        quantized, scales = quantize(patches)
+        labels = torch.zeros(1, classes, dtype=torch.uint8, device=device)
+        labels[0, BACKGROUND + 1 if step.index == 0 else step.old :] = 1
+        return Sums(
+            scatter=pack(scatter),
+            counts=counts,
+            sums=sums.float(),
+            open_sum=open_sum.float(),
+            open_counts=open_count,
+            labelled=labels,
+            patches=quantized,
+            scales=scales,
+            weights=weights,
+            steps=torch.zeros(len(weights), dtype=torch.int16, device=device),
+            encoder=checksum(model),
+        )
+
+    def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
+        """A random number for every patch that depends on nothing but the seed, the step and its image."""
+        drawn = []
+        for id in ids:
+            seed = seed_of(self.seed, "patches", self.step.index, id) >> 1
+            drawn.append(torch.rand(patches, generator=torch.Generator().manual_seed(seed)))
+        return torch.cat(drawn).to(device)
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self.kept)
+
+    def state_bytes(self, model: SegmentationModel, classes: int) -> int:
+        channels = model.decoder.channels
+        width = self.settings.width or channels
+        return 4 * width * (width // 2 + classes + 2) + self.settings.patches * (channels + 10)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.kept = dict(state)
+
+
+@dataclass(frozen=True)
+class LdaSettings(AnalyticSettings):
+    width: int = setting(0, "random features per patch (0: the encoder's own features)")
+
+
+@register_method("lda", "as analytic, on the encoder's own features", title="LDA")
+class Lda(Analytic):
+    Settings = LdaSettings
+
+
+def smallest(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+    """The `count` rows with the smallest keys, which come first in `rows`, in their order."""
+    order = rows[0].argsort(stable=True)[:count]
+    return tuple(part[order] for part in rows)
+
+
+def patch_shares(label: Tensor, grid: tuple[int, int], padded: tuple[int, int], classes: int) -> Tensor:
+    """Each class's share of the pixels of a patch, N × n × classes, for N × H × W labels.
+
+    `grid` are the rows and columns of patches that an image of size `padded` is cut into. Ignored pixels, and those
+    beyond the image, are in no class's share.
+
+    >>> patch_shares(torch.tensor([[[0, 2, 2, 255]]]), (1, 2), (1, 4), classes=3)
+    tensor([[[0.5000, 0.0000, 0.5000],
+             [0.0000, 0.0000, 0.5000]]])
+    """
+    count, height, width = label.shape
+    (rows, columns), device = grid, label.device
+    row = torch.arange(height, device=device) * rows // padded[0]
+    column = torch.arange(width, device=device) * columns // padded[1]
+    image = torch.arange(count, device=device)[:, None, None]
+    patch = (image * rows + row[:, None]) * columns + column
+    cells = patch * (classes + 1) + label.clamp(max=classes)
+    found = torch.bincount(cells.flatten(), minlength=count * rows * columns * (classes + 1))
+    area = (padded[0] // rows) * (padded[1] // columns)
+    return found.view(count, rows * columns, classes + 1)[..., :classes].float() / area
+
+
+def checksum(model: SegmentationModel) -> Tensor:
+    """One number that tells the weights before the head from others."""
+    sums = [parameter.detach().double().abs().sum() for parameter in model.body.parameters()]
+    return torch.stack(sums).sum()[None]
+
+
+def project_of(model: SegmentationModel) -> Project:
+    """φ: patch features n × D to n × M."""
+    return model.head.project if isinstance(model.head, RandomHead) else lambda features: features

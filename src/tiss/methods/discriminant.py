@@ -1,0 +1,204 @@
+"""Linear discriminant analysis from sums, with patches that nobody labelled shared out among the classes.
+
+A head that is solved needs of a step's images only sums over patch features φ: of all patches Σ w φφᵀ, of each class
+its weight Σ w and Σ w φ. Sums of several steps add up to those of all images at once. What they cannot know is what an
+unlabelled patch shows, since the images of a step are labelled with its own classes only. So a sample of these patches
+is kept, and at every solve each is shared out among the background and the classes that its step did not label, in
+proportion to their posterior (expectation-maximization from the same start, so the order of the steps does not matter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from tiss.data.base import BACKGROUND
+from tiss.errors import TissError
+
+ABSENT = -1e4  # the logit of a class of which no patch was seen
+CERTAIN = 0.99  # canonical correlations squared above this are sampling errors of the unlabelled patches
+Project = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of M features over the patches of S steps for C channels, and the K unlabelled patches kept, D wide."""
+
+    scatter: Tensor  # M(M+1)/2, float32: the upper triangle of Σ w φφᵀ over all patches
+    counts: Tensor  # C, float64: weight of the patches labelled with each class
+    sums: Tensor  # C × M, float32: their Σ w φ
+    open_sum: Tensor  # M, float32: Σ w φ of the unlabelled patches
+    open_counts: Tensor  # S, float64: their weight, step by step
+    labelled: Tensor  # S × C, uint8: whether a step's images are labelled with a class
+    patches: Tensor  # K × D, int8
+    scales: Tensor  # K, float32: a patch is its int8 row times this
+    weights: Tensor  # K, float32: the unlabelled share of its pixels
+    steps: Tensor  # K, int16: its step; a step's patches are in random order
+    encoder: Tensor  # 1, float64: a checksum of the weights before the head
+
+    @classmethod
+    def empty(cls, channels: int, width: int) -> Sums:
+        """Sums over no patch; `channels` is D, `width` M."""
+        double = {"dtype": torch.float64}
+        return cls(
+            scatter=torch.zeros(width * (width + 1) // 2),
+            counts=torch.zeros(0, **double),
+            sums=torch.zeros(0, width),
+            open_sum=torch.zeros(width),
+            open_counts=torch.zeros(0, **double),
+            labelled=torch.zeros(0, 0, dtype=torch.uint8),
+            patches=torch.zeros(0, channels, dtype=torch.int8),
+            scales=torch.zeros(0),
+            weights=torch.zeros(0),
+            steps=torch.zeros(0, dtype=torch.int16),
+            encoder=torch.zeros(1, **double),
+        )
+
+    @property
+    def classes(self) -> int:
+        return len(self.counts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], channels: int, width: int) -> Sums:
+        """From tensors of a file, refused where names or shapes do not fit a head on `channels` features."""
+        expected = cls.empty(channels, width).tensors()
+        fits = set(tensors) == set(expected) and all(
+            tensors[name].ndim == tensor.ndim
+            and tensors[name].dtype == tensor.dtype
+            and (tensor.ndim == 0 or tensors[name].shape[-1] == tensor.shape[-1] or tensor.shape[-1] == 0)
+            for name, tensor in expected.items()
+        )
+        if not fits:
+            raise TissError("the sums kept with the model do not fit its encoder or the method's width")
+        return cls(**{name: tensors[name] for name in expected})
+
+    def grown(self, classes: int) -> Sums:
+        """The same sums with room for `classes` channels."""
+        more = classes - self.classes
+        return replace(
+            self,
+            counts=torch.cat([self.counts, self.counts.new_zeros(more)]),
+            sums=torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])]),
+            labelled=torch.cat([self.labelled, self.labelled.new_zeros(len(self.labelled), more)], dim=1),
+        )
+
+    def added(self, other: Sums) -> Sums:
+        """The sums of both; the steps of `other` come after this one's."""
+        classes = max(self.classes, other.classes)
+        one, two = self.grown(classes), other.grown(classes)
+        return Sums(
+            scatter=one.scatter + two.scatter,
+            counts=one.counts + two.counts,
+            sums=one.sums + two.sums,
+            open_sum=one.open_sum + two.open_sum,
+            open_counts=torch.cat([one.open_counts, two.open_counts]),
+            labelled=torch.cat([one.labelled, two.labelled]),
+            patches=torch.cat([one.patches, two.patches]),
+            scales=torch.cat([one.scales, two.scales]),
+            weights=torch.cat([one.weights, two.weights]),
+            steps=torch.cat([one.steps, (two.steps + len(one.open_counts)).to(torch.int16)]),
+            encoder=two.encoder,
+        )
+
+    def thinned(self, most: int) -> Sums:
+        """At most `most` unlabelled patches: of every step the first, equally many."""
+        kept: list[Tensor] = []
+        quota = most // max(1, len(self.open_counts))
+        for step in range(len(self.open_counts)):
+            kept.append((self.steps == step).nonzero()[:quota, 0])
+        index = torch.cat([*kept, self.steps.new_zeros(0, dtype=torch.int64)])
+        names = ("patches", "scales", "weights", "steps")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
+
+
+def quantize(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows K × D as int8 and a scale for each."""
+    scales = features.abs().amax(dim=1).clamp(min=1e-12) / 127
+    return (features / scales[:, None]).round().to(torch.int8), scales
+
+
+def pack(matrix: Tensor) -> Tensor:
+    """The upper triangle of a symmetric matrix, float32."""
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
+    return matrix[rows, columns].float()
+
+
+def unpack(triangle: Tensor, width: int) -> Tensor:
+    """The symmetric matrix of an upper triangle, float64."""
+    rows, columns = torch.triu_indices(width, width, device=triangle.device)
+    matrix = torch.zeros(width, width, dtype=torch.float64, device=triangle.device)
+    matrix[rows, columns] = matrix[columns, rows] = triangle.double()
+    return matrix
+
+
+def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tensor, Tensor]:
+    """Rows C × M and biases C of the head: logits are log posteriors up to a constant.
+
+    With Σ the covariance within classes, w_c = Σ⁻¹ μ_c and b_c = −½ μ_cᵀ Σ⁻¹ μ_c + log π_c. Σ is the total covariance T
+    (plus `ridge` times its mean variance) less that between classes, of rank C; so T is factored once, and each of
+    the `rounds` of sharing out costs only M²C.
+    """
+    width = sums.sums.shape[1]
+    unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
+    weight = open_weights(sums)
+    allowed = (sums.labelled[sums.steps.long()] == 0) & (sums.counts > 0)
+    allowed[:, BACKGROUND] = True
+    total = sums.counts.sum() + sums.open_counts.sum()
+    mean = (sums.sums.double().sum(dim=0) + sums.open_sum.double()) / total.clamp(min=1e-12)
+    covariance = unpack(sums.scatter, width) / total.clamp(min=1e-12) - mean[:, None] * mean
+    covariance.diagonal().add_(ridge * covariance.diagonal().mean().clamp(min=1e-12))
+    if not torch.isfinite(covariance).all():
+        raise TissError(
+            "the features of the step's images are not finite: was the encoder's training broken?"
+        )
+    factor, fault = torch.linalg.cholesky_ex(covariance)
+    if fault:
+        raise TissError("the features of the step's images depend on one another", setting="method.ridge")
+
+    share = torch.zeros(len(weight), sums.classes, device=weight.device)
+    share[:, BACKGROUND] = 1
+    for last in [False] * rounds + [True]:
+        counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
+        means = (sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()) / counts.clamp(
+            min=1e-12
+        )[:, None]
+        rows, biases = discriminants(means - mean, counts / total, factor)
+        biases = biases - rows @ mean
+        if last:
+            break
+        logits = unlabelled @ rows.T.float() + biases.float()
+        share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
+    return rows.float(), biases.float()
+
+
+def open_weights(sums: Sums) -> Tensor:
+    """The weight of each kept patch, so that those of a step together have the weight of all its unlabelled ones."""
+    step = sums.steps.long()
+    kept = torch.zeros_like(sums.open_counts).index_add(0, step, sums.weights.double())
+    return (sums.weights.double() * (sums.open_counts / kept.clamp(min=1e-12))[step]).float()
+
+
+def discriminants(means: Tensor, shares: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and biases from class means less the total mean, the classes' shares and T's Cholesky factor.
+
+    Σ⁻¹ U = T⁻¹ U (I − P Uᵀ T⁻¹ U)⁻¹ by Woodbury, P the shares, with the eigenvalues of P^½ Uᵀ T⁻¹ U P^½ (squared
+    canonical correlations) kept below one: sampled means may exceed it.
+    """
+    live = shares > 0
+    used, root = means[live], shares[live].sqrt()
+    solved = torch.cholesky_solve(used.T, factor)  # M × k
+    between = root[:, None] * (used @ solved) * root
+    values, vectors = torch.linalg.eigh(between)
+    inverse = (vectors / (1 - values.clamp(max=CERTAIN))) @ vectors.T
+    found = (solved @ (root[:, None] * inverse / root)).T
+    rows = torch.zeros_like(means)
+    rows[live] = found
+    biases = torch.full_like(shares, ABSENT)
+    biases[live] = shares[live].log() - 0.5 * (found * used).sum(dim=1)
+    return rows, biases
