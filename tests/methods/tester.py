@@ -127,7 +127,7 @@ PROMISES: dict[str, Callable[[SegmentationModel, str], bool]] = {
         in_batch_norm(model, name) and name.rpartition(".")[2].startswith("running")
     ),
 }
-STILL = ("frozen", "recall", "ssul")  # whose encoder stays as step 0 left it
+STILL = ("frozen", "recall", "ssul", "analytic", "lda")  # whose encoder stays as step 0 left it
 STATEFUL = {
     "plop": {"thresholds"},
     "ploplong": {"thresholds"},

@@ -1,9 +1,9 @@
 """Analytic: later steps are not trained. One pass over their images gives sums, and the head is solved from them.
 
-The encoder is trained in step 0, then frozen. Its patch features x become φ = relu((x − m) / s · R), R Gaussian and fixed,
-and the head is the linear discriminant of φ: see `discriminant.py`. Sums add up, so the head after any number of steps
-is the one of all images at once, except that unlabelled patches are shared out by the head itself. `lda` is the same on
-x itself; `ridge` solves a regression on one-hot labels, as RanPAC (McDonnell et al., NeurIPS 2023) does for images.
+The encoder is trained in step 0, then frozen. A patch's feature x becomes φ = relu((x − m) / s · R) with a fixed
+Gaussian R, and the head is the linear discriminant of φ: see `discriminant.py`. Sums add up, so the head after any
+number of steps is that of all images at once, except that unlabelled patches are shared out by the head itself. `lda`
+is the same on x. Random features with a solved head are RanPAC's (McDonnell et al., NeurIPS 2023) for images.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class Analytic(Method):
         """The sums over the images of one step: the same in one process and in several, up to rounding."""
         device, project, classes = next(model.parameters()).device, project_of(model), step.seen
         width, channels = model.head.rows[0].shape[1], model.decoder.channels
-        double = {"dtype": torch.float64, "device": device}
-        scatter, sums = torch.zeros(width, width, **double), torch.zeros(classes, width, **double)
-        counts, open_sum = torch.zeros(classes, **double), torch.zeros(width, **double)
-        open_count = torch.zeros(1, **double)
+        scatter, sums, open_sum, counts, open_count = (
+            torch.zeros(shape, dtype=torch.float64, device=device)
+            for shape in ((width, width), (classes, width), (width,), (classes,), (1,))
+        )
         part = 1.0 if len(step.train) <= ALL_PATCHES else PART
         none = torch.empty(0, device=device)
         kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights

@@ -42,19 +42,18 @@ class Sums:
     @classmethod
     def empty(cls, channels: int, width: int) -> Sums:
         """Sums over no patch; `channels` is D, `width` M."""
-        double = {"dtype": torch.float64}
         return cls(
             scatter=torch.zeros(width * (width + 1) // 2),
-            counts=torch.zeros(0, **double),
+            counts=torch.zeros(0, dtype=torch.float64),
             sums=torch.zeros(0, width),
             open_sum=torch.zeros(width),
-            open_counts=torch.zeros(0, **double),
+            open_counts=torch.zeros(0, dtype=torch.float64),
             labelled=torch.zeros(0, 0, dtype=torch.uint8),
             patches=torch.zeros(0, channels, dtype=torch.int8),
             scales=torch.zeros(0),
             weights=torch.zeros(0),
             steps=torch.zeros(0, dtype=torch.int16),
-            encoder=torch.zeros(1, **double),
+            encoder=torch.zeros(1, dtype=torch.float64),
         )
 
     @property

@@ -1,0 +1,184 @@
+"""Closed-form heads: against plain discriminant analysis in float64, and as identities of sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.methods.toy import toy_config
+from tiss.engine.progress import Reporter
+from tiss.engine.run import open_run
+from tiss.engine.session import Session
+from tiss.errors import TissError
+from tiss.files import read_tensors, write_tensors
+from tiss.methods.analytic import patch_shares
+from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack
+
+WIDTH, RIDGE = 6, 1e-3
+
+
+def identity(features: Tensor) -> Tensor:
+    return features
+
+
+def blobs(classes: list[int], each: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Features around one mean per class, and the classes."""
+    generator = torch.Generator().manual_seed(seed)
+    means = 3 * torch.randn(10, WIDTH, generator=torch.Generator().manual_seed(0))
+    label = torch.tensor(classes).repeat_interleave(each)
+    return means[label] + torch.randn(len(label), WIDTH, generator=generator), label
+
+
+def sums_of(features: Tensor, label: Tensor, labelled: list[int], classes: int) -> Sums:
+    """The sums of one step; patches of classes that it does not label are unlabelled."""
+    known = torch.isin(label, torch.tensor(labelled))
+    hot = F.one_hot(label, classes).float() * known[:, None]
+    patches, scales = quantize(features[~known])
+    flags = torch.zeros(1, classes, dtype=torch.uint8)
+    flags[0, labelled] = 1
+    empty = Sums.empty(WIDTH, WIDTH)
+    return replace(
+        empty,
+        scatter=pack(features.double().T @ features.double()),
+        counts=hot.double().sum(dim=0),
+        sums=hot.T @ features,
+        open_sum=features[~known].sum(dim=0),
+        open_counts=(~known).sum()[None].double(),
+        labelled=flags,
+        patches=patches,
+        scales=scales,
+        weights=torch.ones(len(patches)),
+        steps=torch.zeros(len(patches), dtype=torch.int16),
+    )
+
+
+def test_the_head_is_the_linear_discriminant() -> None:
+    """Within-class covariance, its inverse and priors, computed the plain way."""
+    features, label = blobs([1, 2, 3], 200, seed=1)
+    rows, biases = solve(sums_of(features, label, [1, 2, 3], 4), identity, RIDGE, rounds=0)
+    x = features.double()
+    means = torch.stack([x[label == c].mean(dim=0) for c in (1, 2, 3)])
+    within = sum((x[label == c] - means[c - 1]).T @ (x[label == c] - means[c - 1]) for c in (1, 2, 3)) / len(
+        x
+    )
+    assert isinstance(within, Tensor)
+    total = (x - x.mean(dim=0)).T @ (x - x.mean(dim=0)) / len(x)
+    within.diagonal().add_(RIDGE * total.diagonal().mean())
+    expected = means @ within.inverse()
+    bias = torch.log(torch.tensor(1 / 3)) - 0.5 * (expected * means).sum(dim=1)
+    logits = x @ expected.T + bias
+    found = x @ rows[1:].double().T + biases[1:]
+    difference = found - logits
+    torch.testing.assert_close(difference, difference[:, :1].expand_as(difference), atol=2e-3, rtol=0)
+    assert biases[0] == ABSENT
+    assert (found.argmax(dim=1) + 1 == label).float().mean() > 0.95
+
+
+def test_steps_add_up_to_all_images_at_once_in_any_order() -> None:
+    one, two = blobs([1, 2], 150, seed=1), blobs([3], 60, seed=2)
+    parts = [sums_of(*one, [1, 2], 4), sums_of(*two, [3], 4)]
+    both = [torch.cat(pair) for pair in zip(one, two, strict=True)]
+    joint = solve(sums_of(*both, [1, 2, 3], 4), identity, RIDGE, rounds=0)
+    for first, second in (parts, parts[::-1]):
+        for found, expected in zip(solve(first.added(second), identity, RIDGE, 0), joint, strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_class_hidden_in_the_earlier_background_is_found_there() -> None:
+    """Most images of class 3 were unlabelled background; without sharing out, that background takes the class."""
+    base = blobs([1, 2, 3, 4, 5], 300, seed=1)  # nobody ever labels 4 and 5: they stay background
+    later = blobs([1, 2, 3, 4, 5], 60, seed=2)
+    sums = sums_of(*base, [1, 2], 6).added(sums_of(*later, [3], 6))
+    features, label = blobs([1, 2, 3], 200, seed=3)
+    right = {}
+    for rounds in (0, 2):
+        rows, biases = solve(sums, identity, RIDGE, rounds)
+        right[rounds] = ((features @ rows.T + biases).argmax(dim=1) == label)[label == 3].float().mean()
+    assert right[0] < 0.2
+    assert right[2] > 0.9
+
+
+def test_a_class_of_three_patches_is_solved_and_one_of_none_never_predicted() -> None:
+    sums = sums_of(*blobs([1, 2], 100, seed=1), [1, 2], 5).added(sums_of(*blobs([3], 3, seed=2), [3], 5))
+    rows, biases = solve(sums, identity, RIDGE, rounds=2)
+    assert torch.isfinite(rows).all() and biases[4] == ABSENT
+    features, label = blobs([3], 50, seed=3)
+    assert ((features @ rows.T + biases).argmax(dim=1) == label).float().mean() > 0.7
+
+
+def test_features_that_are_not_finite_are_one_line() -> None:
+    features, label = blobs([1, 2], 10, seed=1)
+    features[3, 2] = torch.nan
+    with pytest.raises(TissError, match="not finite"):
+        solve(sums_of(features, label, [1, 2], 3), identity, RIDGE, rounds=2)
+
+
+def test_a_triangle_holds_a_symmetric_matrix() -> None:
+    matrix = torch.randn(5, 5)
+    matrix = matrix + matrix.T
+    assert torch.equal(unpack(pack(matrix), 5), matrix.double())
+
+
+def test_thinning_keeps_the_first_patches_of_every_step() -> None:
+    parts = [sums_of(*blobs([1, 2], 20, seed=s), [1], 3) for s in (1, 2)]
+    sums = parts[0].added(parts[1])
+    few = sums.thinned(10)
+    assert few.steps.tolist() == [0] * 5 + [1] * 5
+    assert torch.equal(few.patches[5:], parts[1].patches[:5])
+    assert torch.equal(few.open_counts, sums.open_counts)
+
+
+@pytest.mark.parametrize(("size", "padded"), [((16, 24), (16, 24)), ((13, 20), (16, 24))])
+def test_shares_of_a_patch(size: tuple[int, int], padded: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    label = torch.randint(0, 4, (2, *size), generator=generator)
+    label[label == 3] = 255
+    grid = (padded[0] // 8, padded[1] // 8)
+    found = patch_shares(label, grid, padded, classes=3)
+    whole = F.pad(label, (0, padded[1] - size[1], 0, padded[0] - size[0]), value=255)
+    hot = torch.stack([(whole == c).float() for c in range(3)], dim=1)
+    assert torch.equal(found, F.avg_pool2d(hot, 8).flatten(2).transpose(1, 2))
+
+
+def session_at(step: int, **method: Any) -> tuple[Session, Any]:
+    run = open_run(toy_config({"name": "analytic", "width": 64, **method}))
+    session = Session.start(run.config, run.scenario[0], reporter=Reporter())
+    for one in list(run.scenario)[:step]:
+        session.learn(one)
+    return session, run.scenario
+
+
+def test_sums_of_another_encoder_are_refused() -> None:
+    session, scenario = session_at(1)
+    with torch.no_grad():
+        next(session.model.body.parameters()).add_(1)
+    with pytest.raises(TissError, match="another encoder"):
+        session.learn(scenario[1])
+
+
+@pytest.mark.parametrize("broken", ["shape", "missing"])
+def test_a_state_that_does_not_fit_is_refused(tmp_path: Path, broken: str) -> None:
+    session, scenario = session_at(1)
+    state = session.method.state()
+    write_tensors(tmp_path / "state.safetensors", state)
+    state = read_tensors(tmp_path / "state.safetensors")
+    if broken == "shape":
+        state["scatter"] = state["scatter"][:-1]
+    else:
+        del state["labelled"]
+    session.method.load_state(state)
+    with pytest.raises(TissError, match="do not fit"):
+        session.learn(scenario[1])
+
+
+def test_the_state_is_as_large_as_promised() -> None:
+    session, _ = session_at(2, patches=50)
+    state = session.method.state()
+    assert len(state["patches"]) == 50
+    assert sum(t.nbytes for t in state.values()) <= session.method.state_bytes(session.model, 4)
