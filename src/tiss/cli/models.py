@@ -255,18 +255,21 @@ class ExportOptions:
     out: str | None = setting(None, "file to write (None: the model's name with .onnx or .pt2)")
     data: str | None = setting(None, "images to check on: a file, folder or pattern (None: drawn ones)")
     size: int | None = setting(None, "shorter side of those images (None: the model's own)")
+    fp16: bool = setting(False, "half precision: half the size, for GPUs and accelerators")
 
 
 def export(options: ExportOptions) -> int:
     """One file that runs without tiss. Input: `images`, uint8, N × 3 × H × W, RGB (normalisation is inside the file).
-    Output: `labels`, uint8, N × H × W, and `logits`. Batch and size are free where the model allows it; the class names
-    are in the file's metadata. The file is compared with the model on images and is not written if they differ.
+    Output: `labels`, uint8, N × H × W, and `logits`. Batch and size are free where the model allows it; class names and
+    colours are in NAME.labels.json beside it. The file is compared with the model on images and is not written if they
+    differ. examples/run_onnx.py runs it without torch.
 
     Examples:
       tiss export third --data shots
+      tiss export third --fp16 --out third-fp16.onnx
       tiss export third --format torch --out third.pt2
     """
-    from tiss.user.export import SUFFIX, export_model, import_onnx
+    from tiss.user.export import SUFFIX, export_model, import_onnx, labels_path
     from tiss.user.model_source import check_out, find_source, open_predictor
 
     if options.format == "onnx":
@@ -275,7 +278,8 @@ def export(options: ExportOptions) -> int:
     path = check_out(options.out or source.folder.resolve().name + SUFFIX[options.format])
     predictor = open_predictor(source, options.size, False, "cpu")
     data = [options.data] if options.data else []
-    done = export_model(predictor.model, path, options.format, predictor.size, data)
+    check_out(str(labels_path(path)))
+    done = export_model(predictor.model, path, options.format, predictor.size, data, options.fp16)
     print(
         f"{path}: free in {done.dynamic}; on {done.images} images {100 * done.equal:.2f} % of the pixels as "
         f"the model, logits within {done.difference:.1e}"
