@@ -171,7 +171,7 @@ def test_a_camera(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
 
 def test_a_stream_ends_with_ctrl_c(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
     def frames(*_: object) -> Iterator[np.ndarray]:
-        yield np.asarray(drawn(48, 32))
+        yield np.array(drawn(48, 32))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(items, "raw_frames", frames)

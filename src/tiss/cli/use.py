@@ -29,8 +29,9 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         for name in ("batch", "every", "frames"):
-            if (getattr(self, name) or 1) < 1:
-                raise TissError(f"{getattr(self, name)}: must be 1 or more", setting=name)
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise TissError(f"{value}: must be 1 or more", setting=name)
         if self.frame_size and not re.fullmatch(r"[1-9]\d{0,4}x[1-9]\d{0,4}", self.frame_size):
             raise TissError(
                 f"{self.frame_size}: give width and height, such as 640x480", setting="frame_size"
