@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from tests.docs.pages import ROOT
-from tests.user.story import Capture, Patch, Refused, tiss
+from tests.user.story import Patch, Refused, Said, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.user import export
@@ -82,10 +82,9 @@ def test_openvino_reads_the_file(story: Path, onnx_file: Path):
     assert (labels == found.mask).mean() > 0.999
 
 
-def test_torch_program(story: Path, tmp_path: Path, capsys: Capture):
+def test_torch_program(story: Path, tmp_path: Path, said: Said):
     path = tmp_path / "third.pt2"
-    tiss("export", story / "third", "--format", "torch", "--out", path)
-    assert "free in batch and size" in capsys.readouterr().out
+    assert "free in batch and size" in said("export", story / "third", "--format", "torch", "--out", path)
     extra = {"classes.txt": ""}
     program = torch.export.load(path, extra_files=extra)
     images = torch.randint(0, 256, (1, 3, 40, 56), dtype=torch.uint8)
