@@ -10,7 +10,7 @@ import torch
 import yaml
 from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, tiss
+from tests.user.story import Patch, Refused, Said, tiss
 from tiss.cli import grid
 from tiss.cli.main import main
 from tiss.config import RunConfig, from_mapping
@@ -40,18 +40,16 @@ def test_a_run_leaves_what_the_docs_promise(finished: Path):
     assert {"cross_entropy", "distillation"} == set(lines[-1]["losses"])
 
 
-def test_the_written_configuration_is_the_run(finished: Path, capsys: Capture):
+def test_the_written_configuration_is_the_run(finished: Path, said: Said):
     written = yaml.safe_load((finished / "config.yaml").read_text())
     config = from_mapping(RunConfig, written)
     assert settings_from(config.method).name == "mib"
     assert config.train.lr is not None
-    assert main(["run", "--config", str(finished / "config.yaml"), "--print_config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == written
+    assert yaml.safe_load(said("run", "--config", finished / "config.yaml", "--print_config")) == written
 
 
-def test_eval_gets_the_same_pixels(finished: Path, capsys: Capture, refused: Refused):
-    tiss("eval", finished)
-    assert "the same as when it was trained" in capsys.readouterr().out
+def test_eval_gets_the_same_pixels(finished: Path, said: Said, refused: Refused):
+    assert "the same as when it was trained" in said("eval", finished)
     tiss("eval", finished, "--step", 0, "--json")
     tiss("eval", finished, "--mode", "slide")
     assert "no step 5" in refused("eval", finished, "--step", 5)
@@ -132,16 +130,10 @@ def test_weights_of_another_architecture_or_without_trust(
     tiss(*command, pickled, "--allow-pickle")
 
 
-def test_lists_and_help(capsys: Capture):
-    for words, expected in (
-        (["methods"], "tiss"),
-        (["encoders"], "vit_small_patch16_384"),
-        (["run", "--method", "plop", "--help"], "--method."),
-    ):
-        tiss(*words)
-        assert expected in capsys.readouterr().out
-    assert main(["rnu"]) == 2
-    assert "did you mean 'run'" in capsys.readouterr().err
+def test_lists_and_help(said: Said, refused: Refused):
+    assert "tiss" in said("methods") and "vit_small_patch16_384" in said("encoders")
+    assert "--method." in said("run", "--method", "plop", "--help")
+    assert "did you mean 'run'" in refused("rnu")
 
 
 def test_a_tracker_writes_beside_the_run(tiny_flags: list[str], tmp_path: Path):
@@ -152,19 +144,19 @@ def test_a_tracker_writes_beside_the_run(tiny_flags: list[str], tmp_path: Path):
     assert list(out.rglob("events.out.tfevents.*"))
 
 
-def test_the_demo_prints_a_table_and_writes_a_page(tmp_path: Path, monkeypatch: Patch, capsys: Capture):
+def test_the_demo_prints_a_table_and_writes_a_page(
+    tmp_path: Path, monkeypatch: Patch, said: Said, refused: Refused
+):
     monkeypatch.setattr(grid, "DEMO_METHODS", ("ft", "offline"))
     monkeypatch.setattr(Shapes.__init__, "__defaults__", (None, 0, 64, 60, 20))  # seconds, not minutes
     for key in ("epochs", "step_epochs"):
         monkeypatch.setitem(recipes.DEMO, key, 1)
     out = tmp_path / "demo"
-    tiss("demo", "--out", out)
-    printed = capsys.readouterr().out
+    printed = said("demo", "--out", out)
     for part in ("with background", "without background", "recipe: optimizer adamw"):
         assert part in printed
     page = (out / "report.html").read_text()
     assert "FT" in page
     assert not re.search(r"(?:src|href)=.https?:", page)  # one file: nothing is fetched
-    assert main(["demo", "--out", str(out)]) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in refused("demo", "--out", out)
     tiss("demo", "--out", out, "--resume")

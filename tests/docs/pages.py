@@ -9,6 +9,7 @@ and its flags must exist.
 import json
 import re
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,3 +88,4 @@ def prepare(page: str, folder: Path) -> None:
         labelme_folder(folder / "labelled", ["pallet", "barrel"], ["pallet", "barrel"], range(20))
         labelme_folder(folder / "labelled-tonight", ["pallet", "forklift"], ["forklift"], range(100, 110))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
+        shutil.copy(ROOT / "examples" / "run_onnx.py", folder)

@@ -16,12 +16,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def said(capsys: Capture) -> Said:
-    """Runs a command that must end with `code`; returns what it printed."""
+    """Runs a command that must end with `code`; returns what it printed, with its complaints where it failed."""
 
     def run(*words: object, code: int = 0) -> str:
         capsys.readouterr()
         assert main([str(word) for word in words]) == code
-        return capsys.readouterr().out
+        printed = capsys.readouterr()
+        return printed.out + (printed.err if code else "")
 
     return run
 

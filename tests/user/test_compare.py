@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, Said, tiss
+from tests.user.story import Patch, Refused, Said, tiss
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.user.changes import ClassChange, Comparison, check_limits, describe, tables
@@ -27,16 +27,9 @@ def models(story: Path, *names: str) -> list[SegmentationModel]:
     return [SegmentationModel.from_pretrained(story / name).eval() for name in names]
 
 
-def compared(capsys: Capture, *words: object) -> dict:
-    capsys.readouterr()
-    tiss("compare", *words, "--json", "--device", "cpu")
-    found: dict = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_figures_equal_a_plain_recomputation(story: Path, capsys: Capture):
+def test_figures_equal_a_plain_recomputation(story: Path, said: Said):
     data = story / "tomorrow"
-    found = compared(capsys, story / "second", story / "third", "--data", data)
+    found = json.loads(said("compare", story / "second", story / "third", "--data", data, "--json"))
     old, new = models(story, "second", "third")
     paths = sorted((data / "images").iterdir())
     label = np.stack([np.array(Image.open(data / "masks" / path.name)) for path in paths])
@@ -67,8 +60,8 @@ def test_a_page_for_images_without_labels(story: Path, tmp_path: Path):
     assert "<script" not in page
 
 
-def test_equal_models_agree_everywhere(story: Path, capsys: Capture):
-    found = compared(capsys, story / "third", story / "third", "--data", story / "tomorrow")
+def test_equal_models_agree_everywhere(story: Path, said: Said):
+    found = json.loads(said("compare", *[story / "third"] * 2, "--data", story / "tomorrow", "--json"))
     assert found["pixels_as_before"] == 100
     assert found["worst"] == []
     assert all(row["change"] in (0, None) and row["area_change"] in (0, None) for row in found["classes"])

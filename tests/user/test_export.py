@@ -1,15 +1,22 @@
 """Exports: equal to the model at other sizes and batches, named classes inside, refused where they differ."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, tiss
+from tests.docs.pages import ROOT
+from tests.user.story import Patch, Refused, Said, tiss
+from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.user import export
+
+EXAMPLE = ROOT / "examples" / "run_onnx.py"
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +43,48 @@ def test_onnx_at_any_batch_and_size(story: Path, onnx_file: Path):
         assert (labels == model.predict_labels(output).numpy()).mean() > 0.999
 
 
-def test_torch_program(story: Path, tmp_path: Path, capsys: Capture):
+def test_the_example_runs_without_tiss_and_torch(story: Path, onnx_file: Path, tmp_path: Path):
+    photo = sorted((story / "tomorrow" / "images").iterdir())[0]
+    alone = "import runpy, sys; sys.modules['torch'] = sys.modules['tiss'] = None; sys.argv = sys.argv[1:]; "
+    code = alone + "runpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [str(word) for word in (EXAMPLE, onnx_file, photo, tmp_path / "overlay.png")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = Predictor(SegmentationModel.from_pretrained(story / "third"), 32).predict(photo)
+    shares = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert shares == {name: f"{found.shares().get(name, 0):.1%}" for name in found.classes}
+    overlay = np.asarray(Image.open(tmp_path / "overlay.png")).astype(int)
+    assert np.abs(overlay - np.asarray(found.overlay(0.5))).max() <= 2
+    about = json.loads(onnx_file.with_suffix(".labels.json").read_text())
+    assert (about["classes"], about["size"]) == ([*found.classes], 32)
+
+
+def test_half_precision_is_half_the_size(story: Path, onnx_file: Path, tmp_path: Path):
+    path = tmp_path / "half.onnx"
+    tiss("export", story / "third", "--fp16", "--out", path, "--data", story / "tomorrow" / "images")
+    onnx = pytest.importorskip("onnx")
+    weights = [
+        sum(len(one.raw_data) for one in onnx.load(file).graph.initializer) for file in (path, onnx_file)
+    ]
+    assert weights[0] < 0.55 * weights[1]
+    session = pytest.importorskip("onnxruntime").InferenceSession(path)
+    assert [one.type for one in session.get_outputs()] == ["tensor(uint8)", "tensor(float16)"]
+
+
+def test_openvino_reads_the_file(story: Path, onnx_file: Path):
+    """The recipe of docs/deploy.md."""
+    openvino = pytest.importorskip("openvino")
+    compiled = openvino.compile_model(str(onnx_file), "CPU")
+    photo = sorted((story / "tomorrow" / "images").iterdir())[0]
+    pixels = np.asarray(Image.open(photo)).transpose(2, 0, 1)[None]
+    labels = compiled({"images": pixels})["labels"][0]
+    found = Predictor(SegmentationModel.from_pretrained(story / "third"), 32).predict(photo)
+    assert (labels == found.mask).mean() > 0.999
+
+
+def test_torch_program(story: Path, tmp_path: Path, said: Said):
     path = tmp_path / "third.pt2"
-    tiss("export", story / "third", "--format", "torch", "--out", path)
-    assert "free in batch and size" in capsys.readouterr().out
+    assert "free in batch and size" in said("export", story / "third", "--format", "torch", "--out", path)
     extra = {"classes.txt": ""}
     program = torch.export.load(path, extra_files=extra)
     images = torch.randint(0, 256, (1, 3, 40, 56), dtype=torch.uint8)

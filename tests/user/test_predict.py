@@ -16,8 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.user.story import Capture, Patch, Refused, Said, tiss
-from tiss.cli.main import main
+from tests.user.story import Patch, Refused, Said, tiss
 from tiss.engine import predictor
 from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
@@ -56,23 +55,21 @@ def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path):
     assert json.loads((out / "shares.json").read_text()).keys() == rows.keys()
 
 
-def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
+def test_resumes_and_skips_broken_files(story: Path, shots: Path, tmp_path: Path, said: Said):
     (shots / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     out = tmp_path / "out"
-    command = ["predict", str(story / "first"), str(shots), "--out", str(out)]
-    assert main(command) == 1
-    assert "broken.jpg" in capsys.readouterr().err
+    command = ["predict", story / "first", shots, "--out", out]
+    assert "left out: " in said(*command, code=1)
     assert "broken.jpg" in (out / "broken.txt").read_text()
     stamps = {path: path.stat().st_mtime_ns for path in (out / "masks").rglob("*.png")}
     (out / "masks" / "a.png").unlink()
     drawn(20, 20).save(shots / "broken.jpg")
-    assert main(command) == 0
-    assert "5 images (3 of them earlier)" in capsys.readouterr().out
+    assert "5 images (3 of them earlier)" in said(*command)
     again = {path: path.stat().st_mtime_ns for path in (out / "masks").rglob("*.png")}
     assert {path for path in stamps if stamps[path] != again[path]} == {out / "masks" / "a.png"}
 
 
-def test_an_image_that_was_replaced_is_done_again(story: Path, shots: Path, tmp_path: Path, capsys: Capture):
+def test_an_image_that_was_replaced_is_done_again(story: Path, shots: Path, tmp_path: Path, said: Said):
     """A camera may write every image under the same name."""
     first, second = shots / "a.png", shots / "deep" / "c.png"
     camera = tmp_path / "camera"
@@ -82,9 +79,8 @@ def test_an_image_that_was_replaced_is_done_again(story: Path, shots: Path, tmp_
     for shot in (first, first, second):
         shutil.copyfile(shot, camera / "now.png")
         os.utime(camera / "now.png", ns=(1, shot.stat().st_mtime_ns))
-        tiss(*command)
-        mask = (tmp_path / "out" / "masks" / "now.png").read_bytes()
-        found.append((mask, "1 of them earlier" in capsys.readouterr().out))
+        earlier = "1 of them earlier" in said(*command)
+        found.append(((tmp_path / "out" / "masks" / "now.png").read_bytes(), earlier))
     assert [earlier for _, earlier in found] == [False, True, False]
     journal = tmp_path / "out" / "done.jsonl"
     entry = json.loads(journal.read_text().splitlines()[-1]) | {"item": ["now"]}
@@ -116,7 +112,7 @@ def test_bad_input(story: Path, shots: Path, tmp_path: Path, refused: Refused):
         assert expected in refused("predict", story / model, path, "--out", tmp_path / out)
 
 
-def test_video(story: Path, tmp_path: Path, capsys: Capture):
+def test_video(story: Path, tmp_path: Path, said: Said):
     av = pytest.importorskip("av")
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as container:
@@ -132,8 +128,7 @@ def test_video(story: Path, tmp_path: Path, capsys: Capture):
     assert names == ["frame-000000.png", "frame-000002.png", "frame-000004.png"]
     (tmp_path / "noise.mp4").write_bytes(b"not a video at all")
     words = ["predict", story / "first", tmp_path / "noise.mp4", "--out", tmp_path / "o2"]
-    assert main([str(word) for word in words]) == 1
-    assert "broken video" in capsys.readouterr().err
+    assert "broken video" in said(*words, code=1)
 
 
 def test_raw_frames_from_standard_input(
@@ -171,7 +166,7 @@ def test_a_camera(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
 
 def test_a_stream_ends_with_ctrl_c(story: Path, tmp_path: Path, monkeypatch: Patch, said: Said):
     def frames(*_: object) -> Iterator[np.ndarray]:
-        yield np.asarray(drawn(48, 32))
+        yield np.array(drawn(48, 32))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(items, "raw_frames", frames)

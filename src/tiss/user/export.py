@@ -1,5 +1,6 @@
 """`export`: a model as one file that other programs run, checked against the model itself."""
 
+import copy
 import io
 import json
 import logging
@@ -22,9 +23,10 @@ from tiss.data.images import read_image
 from tiss.data.shapes import Shapes
 from tiss.engine.predictor import resize
 from tiss.errors import TissError
-from tiss.files import write_bytes
+from tiss.files import write_bytes, write_json
 from tiss.models import SegmentationModel, choose_labels
 from tiss.models.vit import VisionTransformer
+from tiss.palette import class_colours
 from tiss.user.items import find_images
 
 Format = Literal["onnx", "torch"]
@@ -32,8 +34,9 @@ Runner = Callable[[Tensor], tuple[Tensor, Tensor]]
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 OUTPUTS = ["labels", "logits"]
 CHECKED = 4  # images on which the export is checked
-TOLERANCE = 1e-3  # largest difference of a logit, in units of the largest logit (or of 1, if that is more)
-EQUAL = 0.999  # share of pixels whose class must be the same
+# largest difference of a logit, in units of the largest logit (or of 1, if that is more), and the least share of pixels
+# whose class must be the same: in single and in half precision
+LIMITS = {False: (1e-3, 0.999), True: (2e-2, 0.99)}
 
 
 class Exportable(nn.Module):
@@ -59,27 +62,43 @@ class Exported:
 
 
 def export_model(
-    model: SegmentationModel, path: Path, form: Format, size: int, data: Sequence[str] = ()
+    model: SegmentationModel,
+    path: Path,
+    form: Format,
+    size: int,
+    data: Sequence[str] = (),
+    half: bool = False,
 ) -> Exported:
-    """Writes `model` to `path`; a file whose results differ from the model's is not written."""
+    """Writes `model` to `path`, and NAME.labels.json beside it; a file whose results differ is not written.
+
+    With `half`, weights and arithmetic are in half precision.
+    """
     images = check_images(data, size)
     module = Exportable(model.cpu().eval())
-    program, dynamic = trace(module, size)
+    program, dynamic = trace(Exportable(copy.deepcopy(model).half()) if half else module, size)
+    kind = "float16" if half else "float32"
     metadata = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "size": str(size),
         "encoder": model.architecture.encoder,
         "input": "images: uint8, N x 3 x H x W, RGB, 0 to 255; best with the shorter side resized to `size`",
-        "output": "labels: uint8, N x H x W, index into `classes`; logits: float32, N x C x h x w",
+        "output": f"labels: uint8, N x H x W, index into `classes`; logits: {kind}, N x C x h x w",
         "tiss": __version__,
     }
     content, runner = (to_onnx if form == "onnx" else to_torch)(program, metadata)
     if dynamic == "batch":
         images = [F.interpolate(one.float(), (size, size), mode="bilinear").round().byte() for one in images]
-    done = Exported(dynamic, *compare(module, runner, images), len(images))
+    done = Exported(dynamic, *compare(module, runner, images, *LIMITS[half]), len(images))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
+    colours = class_colours(len(model.classes))
+    write_json(labels_path(path), {**metadata, "classes": model.classes, "size": size, "colours": colours})
     return done
+
+
+def labels_path(path: Path) -> Path:
+    """The file of class names and colours beside an exported model."""
+    return path.with_suffix(".labels.json")
 
 
 def check_images(data: Sequence[str], size: int) -> list[Tensor]:
@@ -147,18 +166,20 @@ def to_torch(program: Any, metadata: dict[str, str]) -> tuple[bytes, Runner]:
     return buffer.getvalue(), torch.export.load(io.BytesIO(buffer.getvalue())).module()
 
 
-def compare(module: Exportable, runner: Runner, checked: Sequence[Tensor]) -> tuple[float, float]:
+def compare(
+    module: Exportable, runner: Runner, checked: Sequence[Tensor], tolerance: float, least: float
+) -> tuple[float, float]:
     """The largest difference of a logit and the share of equal labels, if close enough."""
     difference, largest, same, total = 0.0, 1.0, 0, 0
     for images in checked:
         with torch.inference_mode():
             labels, logits = module(images)
             other_labels, other_logits = runner(images)
-        difference = max(difference, float((logits - other_logits).abs().max()))
+        difference = max(difference, float((logits - other_logits.float()).abs().max()))
         largest = max(largest, float(logits.abs().max()))
         same += int((labels == other_labels).sum())
         total += labels.numel()
-    if not difference <= TOLERANCE * largest or same < EQUAL * total:
+    if not difference <= tolerance * largest or same < least * total:
         raise TissError(
             f"the exported file differs from the model (logits by {difference:.2g}, classes in "
             f"{100 * (1 - same / total):.2f} % of the pixels): nothing was written"

@@ -202,12 +202,22 @@ def side_by_side(image: np.ndarray, masks: dict[str, np.ndarray], space: tuple[s
     for title, mask in masks.items():  # resized before the legend is drawn: its letters keep their size
         shown = np.asarray(Image.fromarray(mask).resize(size, Image.Resampling.NEAREST))
         panels[title] = draw(Prediction(shown, np.asarray(small), space, colours))
-    height = LINE + max(panel.height for panel in panels.values())
-    canvas = Image.new("RGB", (len(panels) * (PANEL + MARGIN) - MARGIN, height), PAPER)
-    for index, (title, panel) in enumerate(panels.items()):
-        ImageDraw.Draw(canvas).text((index * (PANEL + MARGIN) + 2, 2), title, fill=INK, font=font())
-        canvas.paste(panel, (index * (PANEL + MARGIN), LINE))
-    return canvas
+    return arrange(list(panels.values()), list(panels), len(panels))
+
+
+def arrange(images: Sequence[Image.Image], captions: Sequence[str], columns: int) -> Image.Image:
+    """Images in rows, each with its caption above, cut to its width."""
+    width, height = (max(sizes) for sizes in zip(*(image.size for image in images), strict=True))
+    width, height = width + MARGIN, height + LINE
+    sheet = Image.new("RGB", (columns * width - MARGIN, -(-len(images) // columns) * height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
+        x, y = number % columns * width, number // columns * height
+        while len(caption) > 1 and font().getlength(caption) > width - MARGIN:
+            caption = caption[:-2] + "…"
+        pen.text((x + 2, y + 2), caption, fill=INK, font=font())
+        sheet.paste(image, (x, y + LINE))
+    return sheet
 
 
 def to_png(image: Image.Image) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from tiss.data.images import read_image
@@ -21,7 +21,7 @@ from tiss.errors import TissError
 from tiss.files import write_bytes, write_text
 from tiss.user.items import find_images
 from tiss.user.model_source import find_source, open_predictor
-from tiss.user.predict import INK, LINE, MARGIN, PAPER, font, to_png
+from tiss.user.predict import arrange, to_png
 
 # Of the median distance to the mean point: nearer images show the same. With DINOv2 on CamVid, a photo and its JPEG
 # copy are 0.12 to 0.24 apart, neighbouring frames at one per second 0.7 and more.
@@ -116,25 +116,7 @@ def write_suggestions(out: Path, found: Sequence[Suggestion]) -> None:
     """list.txt, a path a line, and sheet.png, the images as they are numbered there."""
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "list.txt", "".join(f"{one.path}\n" for one in found))
+    images = (Image.fromarray(read_image(one.path).permute(1, 2, 0).numpy()) for one in found)
+    small = [ImageOps.contain(image, (WIDTH, WIDTH)) for image in images]
     captions = [f"{number}  {one.path.name}" for number, one in enumerate(found, 1)]
-    write_bytes(out / "sheet.png", to_png(contact_sheet([one.path for one in found], captions)))
-
-
-def contact_sheet(paths: Sequence[Path], captions: Sequence[str]) -> Image.Image:
-    """Small images in rows, each with its caption below."""
-    small = []
-    for path in paths:
-        image = Image.fromarray(read_image(path).permute(1, 2, 0).numpy())
-        image.thumbnail((WIDTH, WIDTH))
-        small.append(image)
-    height = max(image.height for image in small) + LINE + MARGIN
-    rows = -(-len(small) // COLUMNS)
-    sheet = Image.new("RGB", (COLUMNS * (WIDTH + MARGIN), rows * height), PAPER)
-    pen = ImageDraw.Draw(sheet)
-    for number, (image, caption) in enumerate(zip(small, captions, strict=True)):
-        x, y = number % COLUMNS * (WIDTH + MARGIN), number // COLUMNS * height
-        sheet.paste(image, (x, y))
-        while font().getlength(caption) > WIDTH:
-            caption = caption[:-2] + "…"
-        pen.text((x, y + height - LINE - MARGIN), caption, fill=INK, font=font())
-    return sheet
+    write_bytes(out / "sheet.png", to_png(arrange(small, captions, COLUMNS)))
