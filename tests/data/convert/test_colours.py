@@ -65,6 +65,15 @@ def test_masks_beside_images_and_several_colours_of_a_class(tmp_path: Path) -> N
     )
 
 
+def test_splits_above_images_and_masks(tmp_path: Path) -> None:
+    for split in ("training", "validation"):
+        write_picture(tmp_path / f"in/{split}/images/a.jpg")
+        write_coloured(tmp_path / f"in/{split}/masks/a.png", CAR)
+    (tmp_path / "in/legend.txt").write_text(LEGENDS["legend.txt"])
+    found = read_colours(tmp_path / "in")
+    assert [item.split for item in found.images] == ["train", "test"]
+
+
 def test_images_elsewhere_and_the_legend_named(tmp_path: Path) -> None:
     write_picture(tmp_path / "photos/a.jpg")
     write_coloured(tmp_path / "masks/a.png", CAR)

@@ -49,9 +49,9 @@ def test_a_sheet(tmp_path: Path, count: int, columns: int) -> None:
     outline = Polygon((((0, 0), (6, 0), (6, 8), (0, 8)),))
     images = []
     for number in range(count):
-        write_picture(tmp_path / f"[{number}].x.png", value=200)
+        write_picture(tmp_path / f"[{number}].x.png", 12, 9, 200)
         images.append(
-            Labelled(f"[{number}].x", tmp_path / f"[{number}].x.png", "", (12, 8), (("cat", outline),))
+            Labelled(f"[{number}].x", tmp_path / f"[{number}].x.png", "", (12, 9), (("cat", outline),))
         )
     names = ["cat", *(f"class of the number {number}" for number in range(40))]
     write_folder(Found(names, images), tmp_path / "out", Options(test_share=0))
@@ -63,5 +63,11 @@ def test_a_sheet(tmp_path: Path, count: int, columns: int) -> None:
     cat = np.array(class_colours(2)[1])
     assert (pixels[: 3 * LINE] == cat).all(axis=2).any(), "the legend"
     mixed = np.round(0.45 * 200 + 0.55 * cat)
+    top = pixels.shape[0] - rows * (TILE[1] + LINE + GAP)
+    for place in range(min(count, 20)):
+        x, y = GAP + place % 5 * (TILE[0] + GAP), top + place // 5 * (TILE[1] + LINE + GAP)
+        tile = pixels[y : y + TILE[1], x : x + TILE[0]]
+        assert not (tile == 24).all(axis=2).any(), f"an image fills place {place}"
+        assert (pixels[y + TILE[1] + 2 : y + TILE[1] + LINE, x : x + 60] == 255).any(), "its name below"
     below = pixels[-(TILE[1] + LINE) :]
     assert (np.abs(below - mixed) < 2).all(axis=2).any() and (below == 200).all(axis=2).any()

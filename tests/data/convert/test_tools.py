@@ -89,7 +89,7 @@ def test_labelme(tmp_path: Path) -> None:
     stamp = base64.b64encode(png(np.ones((2, 2)))).decode()
     shapes = [
         ("dog", "polygon", [[0, 0], [4, 0], [4, 8], [0, 8]]),
-        ("cat", "rectangle", [[4, 0], [6, 2]]),
+        ("cat", "rectangle", [[4, 0], [6, 0], [6, 2], [4, 2]]),
         ("ball", "circle", [[9, 4], [9, 2]]),
         ("cat", "mask", [[10, 6], [11, 7]]),
         ("line", "linestrip", [[0, 0], [9, 9]]),
