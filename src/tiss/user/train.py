@@ -1,6 +1,7 @@
 """`train` and `extend`: one step of the engine on a user's own images, from their folder to a new model."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def learn(
 ) -> str:
     """Trains the step, compares with the model before it, writes the model folder `out` whole, and describes it.
 
-    Until then its checkpoints are in a folder beside `out`.
+    Until then its checkpoints are in a folder beside `out`. Of several processes the first one writes and describes.
     """
     config, world, classes = session.config, session.world, step.classes
     train, how, new = config.train, config.method.name, ", ".join(step.new_classes)
@@ -114,15 +115,18 @@ def learn(
     if isinstance(options, ExtendOptions) and options.images:
         more.append(compare.open_images(options.images, classes, classes))
     work = RunFolder(out.with_name(out.name + WORK))
-    if not options.resume and (work.path / "config.yaml").exists():
+    if world.is_main and not options.resume and (work.path / "config.yaml").exists():
         with Lock(work.path / "lock"):
             if differences(read_config(work.path), config):  # of a command that was given up
                 shutil.rmtree(work.path)
+    world.wait()  # every process finds the folder as the first one leaves it
     out.parent.mkdir(parents=True, exist_ok=True)
-    space = reserve(existing(out), session.size_after(step) + PAGE)
+    space = reserve(existing(out), session.size_after(step) + PAGE) if world.is_main else nullcontext()
     with work.opened(config, world, options.resume) as journal, space:
         seconds = session.learn(step, journal)
         matrix = session.confusion(step.test)
+        if not world.is_main:
+            return ""
         now = Predictor(session.model, config.data.crop, device=world.device)
         old = Predictor(before, config.data.crop, device=world.device) if before else None
         result = compare.compare_models(old, now, held, session.reporter, more)
