@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +100,29 @@ def test_a_damaged_file_is_one_line_with_the_remedy(
         (out / name).write_bytes(kept)
     (out / "timing.json").write_text("[1]")  # no reason to lose a step
     assert main([*run, "--out", str(out), "--resume"]) == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_model_of_own_images_that_is_just_being_put_in_place(
+    moment: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, plain = tmp_path / "model", os.replace
+    train = ["train", str(tiny_folder), "--encoder", "vit_micro_patch8", "--epochs", "2", "--device", "cpu"]
+
+    def replace(source: Path, target: Path) -> None:
+        if target == out and moment == "before":
+            raise GoesDown
+        plain(source, target)
+        if target == out:
+            raise GoesDown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace)
+        with pytest.raises(GoesDown):
+            main([*train, "--out", str(out)])
+    assert out.exists() == (moment == "after")
+    assert main([*train, "--out", str(out), "--resume"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (
+        main([*train, "--out", str(out), "--resume"]) == 2
+    )  # the model of another command, as far as one can see

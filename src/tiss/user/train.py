@@ -1,5 +1,6 @@
 """`train` and `extend`: one step of the engine on a user's own images, from their folder to a new model."""
 
+import os
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_conf
 from tiss.engine.session import Session, freeze_copy, resolve_for
 from tiss.errors import TissError
 from tiss.files import Lock, existing, reserve
+from tiss.files.atomic import sync
 from tiss.methods.base import METHODS, settings_from
 from tiss.models import SegmentationModel, outline
 from tiss.scenarios import Step
@@ -38,6 +40,8 @@ WORK = ".training"  # ending of the folder that holds the checkpoint until the m
 
 def train(options: TrainOptions, reporter: Reporter) -> str:
     """A first model from a labelled folder; returns what came of it, for a terminal."""
+    if done := finished(options):
+        return done
     gpu = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
     usual = "vit_small_patch16_384" if gpu else "vit_tiny_patch16_384"  # what the machine trains in minutes
     encoder, pretrained = options.encoder or usual, options.pretrained
@@ -60,6 +64,8 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
 
 def extend(options: ExtendOptions, reporter: Reporter) -> str:
     """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model."""
+    if done := finished(options):
+        return done
     out = check_out(options.out)
     source = find_source(options.model)
     start = None if source.is_segformer else source.load()
@@ -87,6 +93,16 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
     return learn(session, step, dataset, out, source, options)
+
+
+def finished(options: StepOptions) -> str | None:
+    """What to say where the command was stopped after its model was in place; what was left of it goes."""
+    out = Path(options.out).expanduser()
+    work = out.with_name(out.name + WORK)
+    if not (options.resume and work.exists() and StepFolder(out).is_complete):
+        return None
+    shutil.rmtree(work, ignore_errors=True)
+    return f"{options.out}: is finished"
 
 
 def learn(
@@ -142,9 +158,12 @@ def learn(
         if source is not None:
             record["parent"] = describe_parent(source, out)
         model.record = {}
-        with StepFolder(out).writing(model, session.method.state(), matrix, record) as folder:
+        made = work.path / "model"  # moved when it is whole, so that nothing else is ever left beside `out`
+        with StepFolder(made).writing(model, session.method.state(), matrix, record) as folder:
             compare.write_report(folder, f"{out.name}: what was trained", fact, result, drawn)
             write_card(folder, model, record)
+        os.replace(made, out)
+        sync(out.parent)
     shutil.rmtree(work.path)
     return "\n".join([fact, "", *compare.describe(result)])
 
