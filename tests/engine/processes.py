@@ -12,42 +12,38 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's environment, with one thread for every rank and nothing of another launcher's."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     path = os.pathsep.join([str(SOURCE), str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def run_module(module: str, *arguments: str, processes: int = 2) -> str:
-    """A module of the tests in several processes; what it asserts must hold in each of them."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, "--nproc-per-node", str(processes), "-m", module, *arguments]
-    paths = {"PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])}
-    done = subprocess.run(
-        command, env=environment() | paths, capture_output=True, text=True, timeout=200, cwd=SOURCE.parent
-    )
+def torchrun(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in two processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*launcher, "-m", module, *arguments]
+
+
+def run_module(module: str, *arguments: str) -> None:
+    """A module of the tests in two processes; what it asserts must hold in each of them."""
+    command, options = torchrun(module, *arguments), {"capture_output": True, "text": True, "timeout": 200}
+    done = subprocess.run(command, env=environment(), cwd=SOURCE.parent, check=False, **options)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 class Launched:
     """`tiss run` under torchrun (or another module that takes its flags), its output in a file."""
 
-    def __init__(
-        self,
-        flags: list[str],
-        log: Path,
-        processes: int = 2,
-        module: tuple[str, ...] = ("tiss", "run"),
-        **variables: str,
-    ) -> None:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*torchrun, "--nproc-per-node", str(processes), "-m", *module, *flags]
+    def __init__(self, flags: list[str], log: Path, module: tuple[str, ...] = ("tiss", "run")) -> None:
         self.log = log
         with open(log, "w") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, env=environment(**variables), start_new_session=True
+                torchrun(*module, *flags),
+                stdout=output,
+                stderr=output,
+                env=environment(),
+                start_new_session=True,
             )
 
     def pid_of(self, rank: int) -> int:

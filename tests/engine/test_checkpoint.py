@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,21 @@ class GoesDown(BaseException):
     """The machine, in the middle of an update: nobody catches it."""
 
 
+def stop(run: list[str], monkeypatch: pytest.MonkeyPatch, step: int, update: int) -> None:
+    """Runs until that update of a step."""
+    plain = LossLog.add
+
+    def add(self: LossLog, iteration: int, *rest: object) -> None:
+        plain(self, iteration, *rest)  # type: ignore[arg-type]
+        if (self.step.index, iteration) == (step, update):
+            raise GoesDown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LossLog, "add", add)
+        with pytest.raises(GoesDown):
+            main(run)
+
+
 @pytest.fixture
 def _deterministic_for_a_while() -> Iterator[None]:
     yield
@@ -58,18 +74,55 @@ def test_stopped_within_a_step_and_resumed(
     flags += ["--train.epochs", "12", "--train.save_every", "2", "--train.optimizer", optimizer]
     run = ["run", *flags, "--method", "mib", "--train.deterministic", "true", "--out"]
     assert main([*run, str(tmp_path / "straight")]) == 0
-    plain = LossLog.add
-
-    def add(self: LossLog, iteration: int, *rest: object) -> None:
-        plain(self, iteration, *rest)  # type: ignore[arg-type]
-        if iteration == 6:
-            raise GoesDown
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LossLog, "add", add)
-        with pytest.raises(GoesDown):
-            main([*run, str(tmp_path / "out")])
+    stop([*run, str(tmp_path / "out")], monkeypatch, 0, 6)
     assert main([*run, str(tmp_path / "out"), "--resume"]) == 0
     for step in (0, 1):
         one, two = (tmp_path / name / f"step-{step}" / "model.safetensors" for name in ("straight", "out"))
         assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_damaged_file_is_one_line_with_the_remedy(
+    tmp_path: Path, tiny_flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    run = ["run", *tiny_flags, "--train.epochs", "4", "--method", "recall", "--train.save_every", "2"]
+    stop([*run, "--out", str(out)], monkeypatch, 1, 3)
+    checkpoint = [f"checkpoint/{name}.safetensors" for name in ("model", "optimizer", "method")]
+    for name, remedy in (
+        *((name, "remove it to train that step again") for name in [*checkpoint, "checkpoint/state.json"]),
+        ("step-0/method.safetensors", "remove it to repeat the step"),
+        ("config.yaml", "config.yaml: "),
+    ):
+        kept = (out / name).read_bytes()
+        (out / name).unlink() if name.startswith("step") else (out / name).write_bytes(b"[1]")
+        assert main([*run, "--out", str(out), "--resume"]) == 2, name
+        assert remedy in capsys.readouterr().err
+        (out / name).write_bytes(kept)
+    (out / "timing.json").write_text("[1]")  # no reason to lose a step
+    assert main([*run, "--out", str(out), "--resume"]) == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_model_of_own_images_that_is_just_being_put_in_place(
+    moment: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, plain = tmp_path / "model", os.replace
+    train = ["train", str(tiny_folder), "--encoder", "vit_micro_patch8", "--epochs", "2", "--device", "cpu"]
+
+    def replace(source: Path, target: Path) -> None:
+        if target == out and moment == "before":
+            raise GoesDown
+        plain(source, target)
+        if target == out:
+            raise GoesDown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace)
+        with pytest.raises(GoesDown):
+            main([*train, "--out", str(out)])
+    assert out.exists() == (moment == "after")
+    assert main([*train, "--out", str(out), "--resume"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (
+        main([*train, "--out", str(out), "--resume"]) == 2
+    )  # the model of another command, as far as one can see

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -181,3 +182,20 @@ def test_a_process_that_hangs_ends_the_run_after_the_timeout(long_flags: list[st
         launched.end()
     (message,) = launched.messages()
     assert message.startswith("tiss: --train.timeout 0.1: no answer from another process")
+
+
+@pytest.mark.slow
+def test_the_commands_for_own_images_run_in_several_processes(tiny_folder: Path, tmp_path: Path):
+    common = ["--epochs", "4", "--device", "cpu"]
+    train = [str(tiny_folder), "--encoder", "vit_micro_patch8", "--out", str(tmp_path / "first")]
+    model = Path(__file__).parents[1] / "fixtures" / "v0_1" / "model"
+    shutil.copytree(tiny_folder, tmp_path / "data")
+    (tmp_path / "data" / "classes.txt").write_text("background\none\ntwo\nthree\nfour\n")  # new names
+    extend = [str(model), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "second")]
+    for command, words in (("train", train), ("extend", extend)):
+        launched = Launched([*words, *common], tmp_path / "log", module=("tiss", command))
+        assert launched.wait() == 0, launched.output()
+        assert (
+            len(re.findall(r"^trained .* images in", launched.output(), re.M)) == 1
+        )  # the first process describes
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "first", "second", "log"}

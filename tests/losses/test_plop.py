@@ -37,17 +37,18 @@ def embedding(image):
     for channel in image**2:
         for scale in (1, 2, 4):
             rows, columns = height // scale, width // scale
-            for i in range(scale):
+            for i in range(scale if rows and columns else 0):
                 for j in range(scale):
                     cell = channel[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
                     values += [*cell.mean(1), *cell.mean(0)]
     return np.array(values)
 
 
-def test_against_loops_on_a_size_that_does_not_divide():
+@pytest.mark.parametrize("size", [(7, 9), (3, 9), (9, 1)])
+def test_against_loops_on_a_size_that_does_not_divide(size):
     generator = torch.Generator().manual_seed(1)
-    maps = [torch.randn(2, c, 7, 9, generator=generator, dtype=torch.float64) for c in (3, 5)]
-    teacher = [torch.randn(2, c, 7, 9, generator=generator, dtype=torch.float64) for c in (3, 4)]
+    maps = [torch.randn(2, c, *size, generator=generator, dtype=torch.float64) for c in (3, 5)]
+    teacher = [torch.randn(2, c, *size, generator=generator, dtype=torch.float64) for c in (3, 4)]
     loss = local_pod(maps, teacher, old_classes=4, new_classes=1, factor=0.1, logits_factor=0.2)
     folded = maps[1][:, :4].clone()
     folded[:, 0] += maps[1][:, 4]

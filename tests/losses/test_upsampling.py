@@ -49,9 +49,10 @@ def test_among_equals_the_lowest_channel():
     assert (upsampled_argmax(logits, Resolution.of(8, 8)) == 2).all()
 
 
-def test_more_than_256_channels():
-    logits = torch.zeros(1, 300, 1, 1)
-    logits[0, 299] = 1
+@pytest.mark.parametrize(("channels", "kind"), [(256, torch.uint8), (300, torch.int64)])
+def test_bytes_hold_256_channels(channels, kind):
+    logits = torch.zeros(1, channels, 1, 1)
+    logits[0, -1] = 1
     found = upsampled_argmax(logits, Resolution.of(2, 2))
-    assert found.dtype == torch.int64
-    assert (found == 299).all()
+    assert found.dtype == kind
+    assert (found == channels - 1).all()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -63,20 +65,28 @@ def read_position(folder: Path) -> Position | None:
     """The position of the checkpoint in `folder`, or None where there is none."""
     if not (folder / "state.json").exists():
         return None
-    state = read_json(folder / "state.json")
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise TissError(f"{folder}: written by another version of tiss; remove it to train that step again")
-    try:
+    with remedied(folder):
+        state = read_json(folder / "state.json")
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
+            raise TissError("written by another version of tiss")
         return from_mapping(Position, state.get("position"), "position")  # type: ignore[arg-type]
-    except (TissError, TypeError) as error:
+
+
+@contextmanager
+def remedied(folder: Path) -> Iterator[None]:
+    """Says what to do about a checkpoint that cannot be read."""
+    try:
+        yield
+    except (TissError, TypeError, ValueError, IndexError) as error:
         raise TissError(f"{folder}: broken ({error}); remove it to train that step again") from error
 
 
 def load_model(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     """Restores the model in place; returns the method's state."""
     expected = {key: (tuple(value.shape), value.dtype) for key, value in model.state_dict().items()}
-    model.load_state_dict(read_tensors(folder / "model.safetensors", expected=expected))
-    return read_tensors(folder / "method.safetensors")
+    with remedied(folder):
+        model.load_state_dict(read_tensors(folder / "model.safetensors", expected=expected))
+        return read_tensors(folder / "method.safetensors")
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -90,13 +100,14 @@ def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     """Restores the optimizer in place."""
     content: dict[str, Any] = optimizer.state_dict()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for name, value in read_tensors(folder / "optimizer.safetensors").items():
-        place, _, kind = name.partition(".")
-        parameter = parameters[int(place)]
-        if value.shape == parameter.shape:
-            # a file keeps no strides, and a fused kernel accepts only what is laid out like its parameter
-            value = torch.empty_like(parameter.detach()).copy_(value)
-        content["state"].setdefault(int(place), {})[kind] = value
+    with remedied(folder):
+        for name, value in read_tensors(folder / "optimizer.safetensors").items():
+            place, _, kind = name.partition(".")
+            parameter = parameters[int(place)]
+            if value.shape == parameter.shape:
+                # a file keeps no strides, and a fused kernel accepts only what is laid out like its parameter
+                value = torch.empty_like(parameter.detach()).copy_(value)
+            content["state"].setdefault(int(place), {})[kind] = value
     optimizer.load_state_dict(content)
 
 

@@ -1,7 +1,7 @@
 """One experiment: a loop over steps, from a configuration to results.json. It can be resumed at any moment."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ class Run:
         with self.files.step(step.index).writing(session.model, session.method.state(), matrix, record):
             pass
         path = self.folder / "timing.json"
-        timing = read_json(path) if path.exists() else {}
+        timing = read_timing(path)
         seconds = None if seconds is None else round(seconds, 3)
         timing[f"step-{step.index}"] = {"train_seconds": seconds}
         write_json(path, timing)
@@ -162,6 +162,14 @@ class Run:
             f"step {step.index} · {self.config.method.name}: +{listed(step.new_classes)} · mIoU {shown:.1f}"
         )
         self.files.remove_checkpoint()
+
+
+def read_timing(path: Path) -> dict[str, Any]:
+    """The seconds so far; a damaged file is begun again: it is no reason to lose a step."""
+    with suppress(TissError):
+        found = read_json(path)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from tiss.files import (
     Lock,
     atomic_folder,
     make_folder,
+    read_json,
     read_tensors,
     read_yaml,
     recover,
@@ -36,13 +37,14 @@ from tiss.files import (
     write_text,
 )
 from tiss.methods.base import METHODS, settings_from
-from tiss.models import SegmentationModel, from_pretrained
+from tiss.models import CONFIG, SegmentationModel, from_pretrained
 
 if TYPE_CHECKING:
     from tiss.engine.device import World
 
 PACKAGES = ("torch", "numpy", "pillow", "safetensors", "accelerate", "timm", "transformers", "triton")
 STATE, CONFUSION = "method.safetensors", "confusion.safetensors"
+KEPT = "method_state"  # whether there is one, in a model's record
 # settings that may differ between the parts of one run: they change where and how fast, not what comes out
 MACHINE = (
     *("device", "loader", "workers", "compile", "checkpointing"),
@@ -68,7 +70,11 @@ class StepFolder:
     def method_state(self) -> dict[str, Tensor]:
         """What the method kept at the end of the step; empty for methods that keep nothing."""
         path = self.path / STATE
-        return read_tensors(path) if path.exists() else {}
+        if path.exists():
+            return read_tensors(path)
+        if read_json(self.path / CONFIG).get("record", {}).get(KEPT):
+            raise TissError(f"{path}: missing; copy the step's folder again, or remove it to repeat the step")
+        return {}
 
     def confusion(self) -> Tensor:
         """The confusion matrix of the test after the step."""
@@ -86,7 +92,7 @@ class StepFolder:
     ) -> Iterator[Path]:
         """Writes the folder, whole or not at all; more files may be added to the folder that is yielded."""
         with atomic_folder(self.path) as folder:
-            model.save_pretrained(folder, record)
+            model.save_pretrained(folder, {**record, KEPT: bool(state)})
             write_tensors(folder / CONFUSION, {"confusion": matrix.cpu()})
             if state:
                 write_tensors(folder / STATE, dict(state))
@@ -162,8 +168,11 @@ def read_config(folder: Path) -> RunConfig:
     path = folder / "config.yaml"
     if not path.exists():
         raise TissError(f"{folder} is not a run folder: it has no config.yaml")
-    config = from_mapping(RunConfig, read_yaml(path))
-    return replace(config, method=settings_from(config.method))
+    try:
+        config = from_mapping(RunConfig, read_yaml(path))
+        return replace(config, method=settings_from(config.method))
+    except TissError as error:
+        raise error if str(path) in str(error) else TissError(f"{path}: {error}") from error
 
 
 def dump_config(config: RunConfig) -> str:

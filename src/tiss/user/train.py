@@ -1,6 +1,8 @@
 """`train` and `extend`: one step of the engine on a user's own images, from their folder to a new model."""
 
+import os
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_conf
 from tiss.engine.session import Session, freeze_copy, resolve_for
 from tiss.errors import TissError
 from tiss.files import Lock, existing, reserve
+from tiss.files.atomic import sync
 from tiss.methods.base import METHODS, settings_from
 from tiss.models import SegmentationModel, outline
 from tiss.scenarios import Step
@@ -37,6 +40,8 @@ WORK = ".training"  # ending of the folder that holds the checkpoint until the m
 
 def train(options: TrainOptions, reporter: Reporter) -> str:
     """A first model from a labelled folder; returns what came of it, for a terminal."""
+    if done := finished(options):
+        return done
     gpu = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
     usual = "vit_small_patch16_384" if gpu else "vit_tiny_patch16_384"  # what the machine trains in minutes
     encoder, pretrained = options.encoder or usual, options.pretrained
@@ -59,6 +64,8 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
 
 def extend(options: ExtendOptions, reporter: Reporter) -> str:
     """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model."""
+    if done := finished(options):
+        return done
     out = check_out(options.out)
     source = find_source(options.model)
     start = None if source.is_segformer else source.load()
@@ -91,6 +98,16 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     return learn(session, step, dataset, out, source, options)
 
 
+def finished(options: StepOptions) -> str | None:
+    """What to say where the command was stopped after its model was in place; what was left of it goes."""
+    out = Path(options.out).expanduser()
+    work = out.with_name(out.name + WORK)
+    if not (options.resume and work.exists() and StepFolder(out).is_complete):
+        return None
+    shutil.rmtree(work, ignore_errors=True)
+    return f"{options.out}: is finished"
+
+
 def learn(
     session: Session,
     step: Step,
@@ -101,7 +118,7 @@ def learn(
 ) -> str:
     """Trains the step, compares with the model before it, writes the model folder `out` whole, and describes it.
 
-    Until then its checkpoints are in a folder beside `out`.
+    Until then its checkpoints are in a folder beside `out`. Of several processes the first one writes and describes.
     """
     config, world, classes = session.config, session.world, step.classes
     train, how, new = config.train, config.method.name, ", ".join(step.new_classes)
@@ -117,15 +134,18 @@ def learn(
     if isinstance(options, ExtendOptions) and options.images:
         more.append(compare.open_images(options.images, classes, classes))
     work = RunFolder(out.with_name(out.name + WORK))
-    if not options.resume and (work.path / "config.yaml").exists():
+    if world.is_main and not options.resume and (work.path / "config.yaml").exists():
         with Lock(work.path / "lock"):
             if differences(read_config(work.path), config):  # of a command that was given up
                 shutil.rmtree(work.path)
+    world.wait()  # every process finds the folder as the first one leaves it
     out.parent.mkdir(parents=True, exist_ok=True)
-    space = reserve(existing(out), session.size_after(step) + PAGE)
+    space = reserve(existing(out), session.size_after(step) + PAGE) if world.is_main else nullcontext()
     with work.opened(config, world, options.resume) as journal, space:
         seconds = session.learn(step, journal)
         matrix = session.confusion(step.test)
+        if not world.is_main:
+            return ""
         now = Predictor(session.model, config.data.crop, device=world.device)
         old = Predictor(before, config.data.crop, device=world.device) if before else None
         result = compare.compare_models(old, now, held, session.reporter, more)
@@ -141,9 +161,12 @@ def learn(
         if source is not None:
             record["parent"] = describe_parent(source, out)
         model.record = {}
-        with StepFolder(out).writing(model, session.method.state(), matrix, record) as folder:
+        made = work.path / "model"  # moved when it is whole, so that nothing else is ever left beside `out`
+        with StepFolder(made).writing(model, session.method.state(), matrix, record) as folder:
             compare.write_report(folder, f"{out.name}: what was trained", fact, result, drawn)
             write_card(folder, model, record)
+        os.replace(made, out)
+        sync(out.parent)
     shutil.rmtree(work.path)
     return "\n".join([fact, "", *changes.describe(result)])
 
