@@ -72,7 +72,7 @@ class Step:
     train: Split
     test: Split
     steps: int = 1  # of the whole scenario: some methods' weights depend on it
-    setup: str = "overlapped"  # or "disjoint": no image has a class of a later step
+    setup: str = "overlapped"  # in "disjoint" and "sequential" no image has a class of a later step
 
     @property
     def seen(self) -> int:
