@@ -4,7 +4,18 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import pytest
 
-from tiss.config import DataConfig, RunConfig, TrainConfig, convert, from_mapping, setting, to_mapping
+from tiss.config import (
+    DataConfig,
+    EvalConfig,
+    RunConfig,
+    TrainConfig,
+    convert,
+    from_mapping,
+    setting,
+    to_mapping,
+)
+from tiss.data.base import DATASETS
+from tiss.engine.recipes import resolve
 from tiss.errors import TissError
 
 
@@ -80,3 +91,10 @@ def test_a_removed_key_is_ignored_and_says_so_if_it_was_used(capsys: pytest.Capt
     assert capsys.readouterr().err == ""
     assert from_mapping(RunConfig, {"train": {"shard": True}}) == RunConfig()
     assert "train.shard" in capsys.readouterr().err
+
+
+def test_cityscapes_is_tested_on_whole_images_unless_told():
+    config = RunConfig(data=DataConfig("cityscapes"), task="14-1")
+    assert resolve(config, DATASETS.get("cityscapes")).eval.mode == "slide"
+    assert resolve(RunConfig(eval=EvalConfig("crop")), DATASETS.get("cityscapes")).eval.mode == "crop"
+    assert resolve(RunConfig(), DATASETS.get("voc")).eval.mode == "crop"

@@ -90,7 +90,7 @@ def test_verify_names_masks_of_jpeg_bytes(root: Path, capsys: Capture) -> None:
     with Image.open(root / "masks/train/a.png") as mask:
         mask.convert("L").point(lambda value: 0).save(root / "masks/train/a.png", "JPEG", quality=100)
     assert main(["verify", "folder", "--root", str(root)]) == 0
-    assert "warning: 1 masks are JPEG files" in capsys.readouterr().out
+    assert "warning: masks that are JPEG files, with inexact labels: 1, the first" in capsys.readouterr().out
 
 
 def test_mistakes_are_one_line(root: Path) -> None:
