@@ -177,7 +177,8 @@ def dump_config(config: RunConfig) -> str:
 def run_name(config: RunConfig) -> str:
     """<data>-<task>-<setup>-<method>-seed<seed>, with only letters that any file system takes."""
     task = config.task if isinstance(config.task, str) else "groups"
-    name = f"{config.data.name}-{task}-{config.setup}-{config.method.name}-seed{config.seed}"
+    setup = f"{config.setup}-{config.order}" if str(config.order).startswith("random:") else config.setup
+    name = f"{config.data.name}-{task}-{setup}-{config.method.name}-seed{config.seed}"
     return "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
 
 
