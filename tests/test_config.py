@@ -4,7 +4,19 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 
 import pytest
 
-from tiss.config import LEAST, DataConfig, RunConfig, TrainConfig, convert, from_mapping, setting, to_mapping
+from tiss.config import (
+    LEAST,
+    DataConfig,
+    EvalConfig,
+    RunConfig,
+    TrainConfig,
+    convert,
+    from_mapping,
+    setting,
+    to_mapping,
+)
+from tiss.data.base import DATASETS
+from tiss.engine.recipes import resolve
 from tiss.errors import TissError
 
 
@@ -91,3 +103,10 @@ def test_numbers_without_a_sense_are_refused(name: str):
         assert found.value.setting == name
     with pytest.raises(TissError, match="the smaller one first"):
         from_mapping(RunConfig, {"data": {"scale": [2, 0.5]}})
+
+
+def test_cityscapes_is_tested_on_whole_images_unless_told():
+    config = RunConfig(data=DataConfig("cityscapes"), task="14-1")
+    assert resolve(config, DATASETS.get("cityscapes")).eval.mode == "slide"
+    assert resolve(RunConfig(eval=EvalConfig("crop")), DATASETS.get("cityscapes")).eval.mode == "crop"
+    assert resolve(RunConfig(), DATASETS.get("voc")).eval.mode == "crop"

@@ -67,6 +67,13 @@ def test_damage_in_the_middle_is_found_by_decoding(root: Path) -> None:
     assert "a.png: broken image" in check_split(Folder(str(root)), "train", decode=True).faults[0]
 
 
+def test_what_was_checked_is_not_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Folder(str(root))
+    check_split(dataset, "train")
+    monkeypatch.setattr(Folder, "read_label", lambda self, path: pytest.fail("read again"))
+    assert [one.classes_present("train")["a"] for one in (dataset, Folder(str(root)))] == [{1}, {1}]
+
+
 def test_figures(root: Path) -> None:
     write_picture(root / "images/train/big.jpg", 20, 10)
     write_mask(root / "masks/train/big.png", [2], 20, 10)

@@ -20,7 +20,7 @@ from tiss.engine import grid as grid_module
 from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
 from tiss.engine.run import Run, run_experiment
-from tiss.engine.run_folder import read_config
+from tiss.engine.run_folder import read_config, run_name
 from tiss.errors import TissError
 
 
@@ -72,6 +72,7 @@ def test_a_part_of_the_wrong_shape_is_named(
 def test_random_orders_are_a_run_each():
     configs = expand({"defaults": {"order": "random:0..4", "task": "4-2"}, "seeds": [0, 1]})
     assert [config.order for config in configs] == [f"random:{seed}" for seed in range(5)] * 2
+    assert len({run_name(config) for config in configs}) == 10
 
 
 def test_a_run_that_comes_twice_is_refused(table: dict):

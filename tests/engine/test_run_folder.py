@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from tiss.config import RunConfig
+from tiss.config import EvalConfig, RunConfig, to_mapping
 from tiss.engine.checkpoint import Journal
-from tiss.engine.run_folder import RunFolder, StepFolder, commit
+from tiss.engine.run_folder import RunFolder, StepFolder, commit, identity, variant_of
 from tiss.errors import TissError
 from tiss.files import Lock, write_tensors
 from tiss.methods.base import settings_from
@@ -145,3 +146,11 @@ def test_the_index_is_not_written(source: Path) -> None:
     assert index.read_bytes() == before
     git(source.parent, "status", "--porcelain")
     assert index.read_bytes() != before
+
+
+def test_lists_and_trial_tests_belong_to_what_a_run_is() -> None:
+    listed = replace(CONFIG, lists="/data/mib/100-10")
+    changed = (CONFIG, listed, replace(listed, lists="100-10b"), replace(CONFIG, eval=EvalConfig(images=200)))
+    assert len({identity(to_mapping(config)) for config in changed}) == 4
+    assert identity(to_mapping(listed)) == identity(to_mapping(replace(listed, lists="elsewhere/100-10")))
+    assert variant_of(listed) == {"order": None, "lists": "100-10", "eval_images": None}

@@ -163,8 +163,18 @@ def crop_batch(
             )
             return _mix(left, right, columns.weight[n, None, None, :])
 
+        def between_rows(n: slice, r: slice) -> Tensor:
+            above, below, weight = rows.low[n, r], rows.high[n, r], rows.weight[n, None, r, None]
+            spanned = int(below[0, -1] - above[0, 0]) + 1 if device.type == "cpu" else 0
+            if len(above) > 1 or not 0 < spanned < 2 * above.shape[1]:
+                return _mix(line(low[n, r], n), line(high[n, r], n), weight)
+            # rows of an enlarged image share rows of the file: each of those is interpolated once
+            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned)) * stride[n], n)
+            upper, lower = (lines.index_select(2, at[0] - above[0, 0]) for at in (above, below))
+            return _mix(upper, lower, weight)
+
         for n, r in _pieces(len(places), crop, device):
-            value = _mix(line(low[n, r], n), line(high[n, r], n), rows.weight[n, None, r, None])
+            value = between_rows(n, r)
             if matrices is not None:
                 value = _distort(value, matrices[n])
             images[n, :, r] = value.add_(0.5).to(torch.uint8)

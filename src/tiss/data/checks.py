@@ -87,7 +87,7 @@ def jpeg_masks(dataset: Dataset) -> list[str]:
     ]
     found = [path for path in masks if isinstance(path, str) and _is_jpeg(path)]
     return (
-        [f"{len(found)} masks are JPEG files, whose labels are not exact; the first: {found[0]}"]
+        [f"masks that are JPEG files, with inexact labels: {len(found)}, the first {found[0]}"]
         if found
         else []
     )

@@ -85,7 +85,13 @@ def load_mask(path: ImageSource, colours: Mapping[Colour, int] | None = None, st
         if image.mode == "LA":
             return np.array(image.getchannel("L"))
         if image.mode in _SIXTEEN_BIT:
-            return _as_labels(np.array(image), path)
+            values = np.array(image)
+            wrong = values[(values < 0) | (values > 255)]
+            if wrong.size:
+                raise TissError(
+                    f"{path}: label {wrong.max()} is not from 0 to 255 (class numbers, 255 = ignore)"
+                )
+            return values.astype(np.uint8)
         if image.mode in ("P", "RGB", "RGBA", "RGBX"):
             pixels = np.array(image.convert("RGB"))
             if colours is not None:
@@ -173,13 +179,6 @@ def _sixteen_bit(values: np.ndarray, path: ImageSource) -> np.ndarray:
             f"{path}: 16-bit grey with values {low} to {high}, upper 8 bits are read; save 8 bits"
         )
     return np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
-
-
-def _as_labels(values: np.ndarray, path: ImageSource) -> np.ndarray:
-    wrong = values[(values < 0) | (values > 255)]
-    if wrong.size:
-        raise TissError(f"{path}: label {wrong.max()} is not from 0 to 255 (class numbers, 255 = ignore)")
-    return values.astype(np.uint8)
 
 
 def _through_colours(

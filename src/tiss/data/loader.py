@@ -121,7 +121,8 @@ class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
         )
 
     def _iterate(self, requests: Sequence[Any]) -> Iterator[Batch]:
-        self._stop()
+        if self._running is not None:
+            self._running.close()
         run = self._from_processes if self.kind == "workers" else self._from_memory
         self._running = run(requests)
         return self._running
@@ -163,15 +164,11 @@ class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
         label = made.label.to(self.device, non_blocking=True).long()
         return Batch(image, label, made.ids)
 
-    def _stop(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.close()
-
     def close(self) -> None:
         """Ends worker processes and threads. The store in memory stays with the data set."""
-        self._stop()
-        self._processes = None
+        if self._running is not None:
+            self._running.close()
+        self._running = self._processes = None
 
     def __enter__(self) -> Self:
         return self

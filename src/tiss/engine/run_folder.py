@@ -182,8 +182,9 @@ def dump_config(config: RunConfig) -> str:
 def run_name(config: RunConfig) -> str:
     """<data>-<task>-<setup>-<method>[-memory<images>]-seed<seed>, with only letters that any file system takes."""
     task = config.task if isinstance(config.task, str) else "groups"
+    setup = f"{config.setup}-{config.order}" if str(config.order).startswith("random:") else config.setup
     memory = f"-memory{config.memory}" if config.memory else ""
-    name = f"{config.data.name}-{task}-{config.setup}-{config.method.name}{memory}-seed{config.seed}"
+    name = f"{config.data.name}-{task}-{setup}-{config.method.name}{memory}-seed{config.seed}"
     return "".join(letter if letter.isalnum() or letter in "-+._" else "_" for letter in name)
 
 

@@ -81,7 +81,7 @@ class WithPrototypes(Method):
         terms["sparsity"] = weights.sparsity * feature_sparsity(features, labels, step.seen)
         if step.index > 0:
             terms["matching"] = weights.matching * prototype_matching(features, labels, known, step.old)
-        if weights.official and (step.setup == "overlapped" or step.index > 0):
+        if weights.official and (step.setup not in ("disjoint", "sequential") or step.index > 0):
             labels = labels.masked_fill(labels == BACKGROUND, IGNORE)
         sums, counts = class_sums(features.detach(), labels, step.seen)
         both = all_sum(torch.cat([sums, counts.unsqueeze(1)], dim=1).to(self.prototypes.mean))  # K × (D + 1)

@@ -246,7 +246,7 @@ def load_benchmarks(results: Path) -> list[Benchmark]:
 
     def same(one: Benchmark) -> tuple[Any, ...]:  # what offline training depends on
         e = one.experiment
-        return e.data, e.protocol, e.holdout, one.encoder, one.decoder, one.about["apart"]
+        return e.data, e.protocol, e.holdout, e.trial, one.encoder, one.decoder, one.about["apart"]
 
     def order(one: Benchmark) -> tuple[Any, ...]:
         e = one.experiment

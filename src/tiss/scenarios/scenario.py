@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -73,7 +73,7 @@ class Step:
     train: Split
     test: Split
     steps: int = 1  # of the whole scenario: some methods' weights depend on it
-    setup: str = "overlapped"  # or "disjoint": no image has a class of a later step
+    setup: str = "overlapped"  # in "disjoint" and "sequential" no image has a class of a later step
 
     @property
     def seen(self) -> int:
@@ -149,13 +149,14 @@ class Scenario:
             present = self.dataset.classes_present("train")
             kept = draw_memory(lists, groups, present, self.memory, self.seed)
         steps: list[Step] = []
-        for ids, exemplars in zip(lists, kept, strict=True):
+        labelled: list[tuple[int, ...]] = []  # the label values that each step's images are labelled with
+        for group, ids, exemplars in zip(groups, lists, kept, strict=True):
             index = len(steps)
             old = steps[-1].seen if steps else 1
-            seen = old + len(groups[index])
+            seen = old + len(group)
             known = {value: c for value, c in channel_of.items() if c < seen}
-            own = known if self.setup == "sequential" else groups[index]
-            train, test = self._training(channel_of, own, ids, exemplars), self._test(known)
+            labelled.append(tuple(known) if self.setup == "sequential" else group)
+            train, test = self._training(channel_of, labelled, ids, exemplars), self._test(known)
             names = self.classes[1:old], self.classes[old:seen], self.classes[seen:]
             steps.append(Step(index, old, seen - old, *names, train, test, len(self), self.setup))
         return tuple(steps)
@@ -163,13 +164,13 @@ class Scenario:
     def _training(
         self,
         channel_of: Mapping[int, int],
-        labelled: Iterable[int],
+        labelled: Sequence[tuple[int, ...]],
         ids: tuple[str, ...],
         exemplars: Exemplars,
     ) -> Split:
-        """The `labelled` label values keep their channel; all others become 0.
+        """The label values of the last step in `labelled` keep their channel; all others become 0.
 
-        Images kept in memory are labelled with the classes of the steps that they come from.
+        Images kept in memory keep those of the steps that they come from.
         """
 
         def table(values: Iterable[int]) -> np.ndarray:
@@ -178,13 +179,13 @@ class Scenario:
             made[IGNORE] = BECOMES[str(self.protocol.border)]
             return made
 
-        own, labelled = frozenset(ids), tuple(labelled)
+        own, now = frozenset(ids), len(labelled) - 1
         tables = {
-            id: table({*chain(*(self.values[step] for step in steps)), *(labelled if id in own else ())})
+            id: table({*chain(*(labelled[step] for step in (*steps, *([now] if id in own else ()))))})
             for id, steps in exemplars.items()
         }
         more = tuple(id for id in exemplars if id not in own)
-        return Split(self.dataset, "train", ids + more, table(labelled), tables)
+        return Split(self.dataset, "train", ids + more, table(labelled[now]), tables)
 
     def _test(self, seen: dict[int, int]) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
