@@ -13,6 +13,7 @@ from tiss.losses.pixel import (
 from tiss.losses.plop import EntropyThresholds, entropy_and_class, local_pod, pseudo_labels
 from tiss.losses.prototypes import (
     Prototypes,
+    centre_labels,
     class_sums,
     feature_sparsity,
     prototype_attraction,

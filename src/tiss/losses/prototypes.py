@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.losses.upsampling import full_precision, without_autocast
+from tiss.models import Resolution
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,21 @@ def prototype_labels(labels: Tensor, size: tuple[int, int], teacher_logits: Tens
     if teacher_logits is None:
         return small
     return torch.where(small == BACKGROUND, _nearest(teacher_logits.argmax(1), size), small)
+
+
+def centre_labels(labels: Tensor, size: tuple[int, int] | torch.Size, to: Resolution) -> Tensor:
+    """Labels N × H × W at the features' `size`: that of the pixel at a position's centre, 255 in the padding.
+
+    >>> centre_labels(torch.tensor([[[1, 2, 3, 4]]]), (1, 2), Resolution.of(1, 4)).tolist()
+    [[[2, 4]]]
+    """
+    (height, width), (tall, wide) = to.size, to.padded
+    labels = F.pad(labels, (0, wide - width, 0, tall - height), value=IGNORE)
+    rows, columns = (
+        (2 * torch.arange(count, device=labels.device) + 1) * side // (2 * count)
+        for count, side in zip(size, to.padded, strict=True)
+    )
+    return labels[:, rows][:, :, columns]
 
 
 def class_sums(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
