@@ -29,16 +29,17 @@ ARCHITECTURES: dict[str, tuple[str, str | None]] = {
     "deeplab+": ("resnet_micro", "deeplabv3plus"),
 }
 REFUSED = {
-    "vit": {"mib+frozenbn"},
-    "vit+mlp": set(),
-    "segmenter": {"mib+frozenbn", "ploplong", "recall", "dkd", "ssul"},
-    "swin": set(),
-    "segformer": set(),
-    "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
-    "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2"},
+    "vit": {"mib+frozenbn", "mbs"},
+    "vit+mlp": {"mbs"},
+    "segmenter": {"mib+frozenbn", "ploplong", "recall", "dkd", "ssul", "star"},
+    "swin": {"mbs"},
+    "segformer": {"mbs"},
+    "deeplab": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2", "mbs"},
+    "deeplab+": {"tiss", "mib+cd", "mib+ct", "mib+l1", "mib+l2", "mbs"},
 }
 QUICK = {("vit", method) for method in BUILT_IN} | {(a, m) for a in ARCHITECTURES for m in ("mib", "tiss")}
 QUICK |= {("deeplab", "mib+frozenbn"), ("vit+mlp", "mib+frozenbn"), ("vit+mlp", "dkd"), ("deeplab", "ssul")}
+QUICK |= {("deeplab", "star"), ("segmenter", "mbs")}
 PAIRS = [
     pytest.param(a, m, marks=() if (a, m) in QUICK else pytest.mark.slow, id=f"{a}-{m}")
     for a in ARCHITECTURES
@@ -118,7 +119,7 @@ KEEPING = [name for name in BUILT_IN if name not in ("ft", "offline", "mib+froze
 
 def kept(method: str) -> float:
     """IoU of the first two classes after the last step, as a share of what it was after step 0."""
-    run = open_run(toy_config(method, train=LONG))
+    run = open_run(toy_config(method, decoder="mask" if method == "mbs" else None, train=LONG))
     learner, scenario = Learner(config=run.config, reporter=Reporter()), run.scenario
     means = []
     for step in scenario:

@@ -118,6 +118,7 @@ PROMISES: dict[str, Callable[[SegmentationModel, str], bool]] = {
     "mib+frozenbn": in_batch_norm,
     "dkd": in_batch_norm,
     "ssul": lambda model, name: name not in ("head.rows.0", "head.biases.0"),  # see test_ssul
+    "star": lambda model, name: name.startswith("head.") or in_batch_norm(model, name),
     "ploplong": lambda model, name: (
         in_batch_norm(model, name) and name.rpartition(".")[2].startswith("running")
     ),
@@ -129,6 +130,7 @@ STATEFUL = {
     "sdr": {"prototypes", "prototype_counts"},
     "sdr+mib": {"prototypes", "prototype_counts"},
     "recall": {"means", "roots", "counts"},
+    "star": {"prototypes", "noise", "norms", "counts"},
 }
 
 

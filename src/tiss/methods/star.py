@@ -22,6 +22,7 @@ from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
 from tiss.errors import TissError
 from tiss.losses import binary_cross_entropy, centre_labels, class_sums
+from tiss.losses.upsampling import full_precision
 from tiss.methods.base import Batches, Method, Settings, all_sum, batch_norms, register_method
 from tiss.models import Need, Output, SegmentationModel
 from tiss.scenarios import Step
@@ -36,7 +37,9 @@ BECOME_NEW = 0.01  # the share of the earlier background that each new class tur
 @dataclass(frozen=True)
 class StarSettings(Settings):
     features: float = setting(5.0, "weight of OCFM: features of old classes stay where they were")
-    discrimination: float = setting(0.05, "weight of SAD: a new class keeps away from the most similar old one")
+    discrimination: float = setting(
+        0.05, "weight of SAD: a new class keeps away from the most similar old one"
+    )
     positive: float | None = setting(
         None, "weight of a class's own pixels in its binary cross-entropy (None: 4, ADE20K 30)"
     )
@@ -107,14 +110,15 @@ class Star(Method):
         self.memory["found"], self._plan = all_sum(found).float(), ()
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        weights, old = self.settings, self.step.old
-        positive = weights.positive or POSITIVE.get(self.step.train.dataset.name, POSITIVE_VOC)
+        weights, old, positive = self.settings, self.step.old, self.settings.positive
+        if positive is None:
+            positive = POSITIVE.get(self.step.train.dataset.name, POSITIVE_VOC)
         own = binary_cross_entropy(
             output.logits, batch.label, to=output.resolution, first=old, positive=positive
         )
         if teacher is None:
             return {"binary": own}
-        features, before = output.features[0].float(), teacher.features[0].float()
+        features, before = full_precision(output.features[0]), full_precision(teacher.features[0])
         label = centre_labels(batch.label, features.shape[-2:], output.resolution)
         hidden, seen = label == BACKGROUND, old_class(teacher.logits, weights.threshold)
         drawn, owed, repeat, prototypes = self._replay(features.device)
@@ -157,8 +161,8 @@ class Star(Method):
             length = features.norm(dim=1, keepdim=True)
             direction = features / length.clamp(min=1e-12)
             moments = torch.cat([direction, direction.square(), length, length.square()], dim=1)
-            for known, more in zip((total, count), class_sums(moments, label, step.seen), strict=True):
-                known += more
+            sums, counts = class_sums(moments, label, step.seen)
+            total, count = total + sums, count + counts
         total, count = all_sum(total), all_sum(count).float()
         known = {name: tensor.to(device) for name, tensor in self.memory.items()}
         for name, values in statistics(count[step.old :], total[step.old :]).items():
@@ -199,7 +203,7 @@ def negatives(logits: Tensor) -> Tensor:
     >>> round(float(negatives(torch.zeros(2))), 4)  # 2 log 2
     1.3863
     """
-    return F.softplus(logits.float()).sum(dim=-1)
+    return F.softplus(full_precision(logits)).sum(dim=-1)
 
 
 def missing(counts: Tensor, found: Tensor, new: int, setup: str) -> tuple[Tensor, Tensor]:
@@ -260,7 +264,7 @@ def rebalanced(
     1.0
     """
     total = own + (owed * replayed).sum() + repeat * repeated
-    return total / (1 + owed.sum() + repeat * background.float().mean())
+    return total / (1 + owed.sum() + repeat * background.to(total).mean())
 
 
 def feature_maintenance(features: Tensor, before: Tensor, old: Tensor) -> Tensor:

@@ -164,12 +164,18 @@ class MaskDecoder(Decoder):
 class Head(nn.Module):
     """Base of all heads: `rows` (k × D) and `biases` (k) for each group; the background is row 0."""
 
+    named_needs: tuple[str, ...] = ()  # features that `read` gives by name and a method can ask for
+
     def __init__(self, channels: int, sizes: Sequence[int]) -> None:
         """`sizes` are the logits of each group; the first counts the background."""
         super().__init__()
         self.channels = channels
         self.rows = nn.ParameterList(nn.Parameter(0.02 * torch.randn(size, channels)) for size in sizes)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+
+    def read(self, decoded: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Logits N × C × h × w of the decoder's map, and the features named in `named_needs`."""
+        return self(decoded), {}
 
     def joined(self) -> tuple[Tensor, Tensor]:
         """All rows C × D and all biases C."""
@@ -234,7 +240,11 @@ class MaskHead(Head):
     would get its share of attention several times. So each class has a bias on its key's score, which is divided
     like the logit's. Then the copies together get the attention that the background had, and every token keeps
     its value. Segmenter's norm over the classes would undo this; a learned scale on the cosine takes its place.
+
+    A method can ask for what the cosine compares: the projected patches N × D × h × w and classes N × D × C × 1.
     """
+
+    named_needs = ("patch_embeddings", "class_embeddings")
 
     def __init__(self, channels: int, sizes: Sequence[int]) -> None:
         super().__init__(channels, sizes)
@@ -251,6 +261,9 @@ class MaskHead(Head):
         return [self.rows, self.biases, self.key_biases]
 
     def forward(self, decoded: Tensor) -> Tensor:
+        return self.read(decoded)[0]
+
+    def read(self, decoded: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         rows, biases = self.joined()
         count, _, height, width = decoded.shape
         patches = decoded.flatten(2).transpose(1, 2)  # N × n × D
@@ -260,7 +273,10 @@ class MaskHead(Head):
         for block in self.blocks:
             tokens = block(tokens, key_bias.to(tokens.dtype))
         tokens = self.norm(tokens)
-        patches = F.normalize(self.patch_projection(tokens[:, : height * width]), dim=-1)
-        classes = F.normalize(self.class_projection(tokens[:, height * width :]), dim=-1)
-        scores = self.scale * patches @ classes.transpose(1, 2) + biases  # N × n × C
-        return as_map(scores, height, width)
+        patches = self.patch_projection(tokens[:, : height * width])
+        classes = self.class_projection(tokens[:, height * width :])
+        scaled = self.scale * F.normalize(patches, dim=-1)
+        scores = scaled @ F.normalize(classes, dim=-1).transpose(1, 2) + biases  # N × n × C
+        logits = as_map(scores, height, width)
+        embeddings = (as_map(patches, height, width), as_map(classes, len(biases), 1))
+        return logits, dict(zip(self.named_needs, embeddings, strict=True))

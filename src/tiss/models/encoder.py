@@ -20,7 +20,9 @@ from tiss.registry import Registry
 Family = Literal["vit", "hierarchical", "cnn"]
 Colours = tuple[float, float, float]
 Maps = tuple[Tensor, ...]
-Need = int | str  # a block's index (negative from the end), "decoder", or a name that the encoder declares
+Need = (
+    int | str
+)  # a block's index (negative from the end), "decoder", or a name that encoder or head declares
 
 IMAGENET_MEAN: Colours = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colours = (0.229, 0.224, 0.225)

@@ -61,7 +61,9 @@ class Output:
     """What a model's forward pass returns."""
 
     logits: Tensor  # N × C × h × w, at the decoder's resolution
-    features: tuple[Tensor, ...]  # N × D × h × w, one map per need that was asked for, in that order
+    features: tuple[
+        Tensor, ...
+    ]  # N × D × h × w (of classes: N × D × C × 1), in the order of the needs asked for
     resolution: Resolution
 
     def pixels(self) -> Tensor:
@@ -163,8 +165,13 @@ class SegmentationModel(nn.Module):
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> Output:
         """Images N × 3 × H × W, uint8 or float in 0..255; `needs` names the features to return."""
-        decoded, features = self.body(images, needs)
-        return Output(self.head(decoded), features, self.resolution(images))
+        decoded, features = self.body(
+            images, tuple(need for need in needs if need not in self.head.named_needs)
+        )
+        logits, named = self.head.read(decoded)
+        rest = iter(features)
+        features = tuple(named[need] if need in named else next(rest) for need in needs)
+        return Output(logits, features, self.resolution(images))
 
     def resolution(self, images: Tensor) -> Resolution:
         """How this model's logits for `images` become pixels."""
