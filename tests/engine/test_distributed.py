@@ -37,6 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
         "train": TRAIN,
     },
 }
+# MBS's feature distillation is a mean over each process's own trusted patches
+CASES["mbs"] = {"method": {"name": "mbs", "features": 0}, "decoder": "mask", "train": TRAIN}
 if find_spec("timm") is not None:
     CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "decoder": "linear", "train": TRAIN}
 # whose losses are means over images: two processes must agree with one
@@ -107,6 +109,7 @@ def test_every_method_in_two_processes(tmp_path: Path) -> None:
     built_in = [name for name in METHODS if METHODS.get(name).__module__.startswith("tiss.")]
     vit = {name: {"method": name, "train": TRAIN} for name in built_in if name != "mib+frozenbn"}
     cnn = {name: {"method": name, "encoder": "resnet_micro", "train": TRAIN} for name in ("mib+frozenbn",)}
+    vit["mbs"]["decoder"] = "mask"
     start(vit | cnn, two)
     exact = {name: case for name, case in vit.items() if name in EXACT}
     run_cases(exact, one)
