@@ -122,6 +122,15 @@ def test_what_each_loss_trains(case) -> None:
     )
 
 
+def test_new_tokens_start_as_the_background() -> None:
+    run = open_run(toy_config("mbs", decoder="mask"))
+    model = build_model(ModelConfig(encoder="vit_micro_patch8", decoder="mask"), run.scenario[0].classes, 32)
+    method = build_method(run.config.method, 3)
+    method.begin(run.scenario[1], model, seed=0)
+    first, new = model.head.rows
+    assert torch.equal(new, first[:1])
+
+
 def test_the_first_step_is_plain(case) -> None:
     method, batch, output, _ = case
     batch = Batch(batch.image, batch.label.clamp(max=2), batch.ids)

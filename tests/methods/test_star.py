@@ -16,8 +16,8 @@ from tests.methods.toy import toy_config
 from tiss.config import ModelConfig
 from tiss.data.base import Batch
 from tiss.engine.run import open_run
-from tiss.methods.base import build_method
-from tiss.methods.star import Star
+from tiss.methods.base import batch_norms, build_method
+from tiss.methods.star import Star, missing
 from tiss.models import Output, Resolution, build_model
 
 WIDTH = 16  # of the tiny ViT's tokens
@@ -131,6 +131,39 @@ def test_the_proportions_of_the_complete_data(begun, setup: str) -> None:
     }  # fmt: skip
     for name, values in kept.items():  # what was kept of an old class stays as it was
         assert torch.equal(method.memory[name][:2], values)
+    with torch.no_grad():
+        outputs = [model(batch.image, needs=("decoder",)).features[0] for batch in batches]
+    own = [
+        features[n, :, y, x]
+        for batch, features in zip(batches, outputs, strict=True)
+        for n, y, x in CENTRES
+        if centre(batch.label, n, y, x) == 3
+    ]
+    mean = torch.nn.functional.normalize(torch.stack(own), dim=1).sum(0)
+    torch.testing.assert_close(method.memory["prototypes"][2], mean / mean.norm())
+
+
+def test_nothing_is_owed_below_zero() -> None:
+    """The step shows more of the background and of class 1 than all earlier images did."""
+    counts, found = torch.tensor([10.0, 5.0, 30.0]), torch.tensor([80.0, 6.0, 0.0, 100.0])
+    owed, repeat = missing(counts, found, 1, "overlapped")
+    assert owed.tolist() == pytest.approx([0.0, 0.3]) and float(repeat) == 0.0
+
+
+def test_what_a_later_step_trains() -> None:
+    """One sigmoid per class; the earlier groups' rows and the batch norms stay, until the step ends."""
+    scenario = open_run(toy_config("star")).scenario
+    method = build_method("star", 3)
+    model = build_model(ModelConfig(encoder="resnet_micro"), scenario[0].classes, 32)
+    for step in scenario:
+        method.begin(step, model, seed=0)
+    fixed = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert {name for name in fixed if "head" in name} == {
+        f"head.{kind}.{group}" for kind in ("rows", "biases") for group in (0, 1)
+    }
+    norms = sum(len(list(norm.parameters())) for norm in batch_norms(model))
+    assert len(fixed) == 4 + norms and norms > 0
+    assert model.rule == "sigmoid"
 
 
 def at_step_1(begun, **settings) -> tuple[Star, Batch, Output, Output]:
@@ -194,13 +227,15 @@ def test_the_losses(begun) -> None:
 
 def test_what_each_loss_trains(begun) -> None:
     method, batch, output, teacher = at_step_1(begun)
+    before = teacher.features[0].requires_grad_()
     terms = method.losses(batch, output, teacher)
     logits, features = output.logits, output.features[0]
     (to_logits,) = torch.autograd.grad(terms["binary"], logits, retain_graph=True)
     assert to_logits[:, 3].any() and not to_logits[:, :3].any()  # the old classes' logits are left alone
     (to_row,) = torch.autograd.grad(terms["binary"], method.model.head.rows[-1], retain_graph=True)
     assert to_row.any()  # drawn features reach the new class's row
-    (to_features,) = torch.autograd.grad(terms["features"], features)
+    to_features, to_teacher = torch.autograd.grad(terms["features"], (features, before), allow_unused=True)
+    assert to_teacher is None
     for n, y, x in CENTRES:
         old = centre(batch.label, n, y, x) == 0 and old_class(teacher.logits[n, :, y, x].numpy()) > 0
         assert bool(to_features[n, :, y, x].any()) == old
