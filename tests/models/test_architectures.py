@@ -128,23 +128,6 @@ def test_what_the_mask_transformer_compares_can_be_asked_for() -> None:
         make_model("vit_micro_patch8")(pictures(1, 32, 32), ("patch_embeddings",))
 
 
-def test_what_the_mask_transformer_compares_can_be_asked_for() -> None:
-    """In any order among other features; the logits are the cosine of the two."""
-    model = make_model("vit_micro_patch8", "mask").eval()
-    needs = ("class_embeddings", 0, "patch_embeddings", "decoder")
-    output = model(pictures(2, 32, 40), needs)
-    classes, block, patches, decoded = output.features
-    assert [tuple(one.shape[1:]) for one in (classes, block, patches, decoded)] == [
-        (16, 3, 1), (16, 4, 5), (16, 4, 5), (16, 4, 5)
-    ]  # fmt: skip
-    cosine = torch.cosine_similarity(patches[:, None], classes.transpose(1, 2)[..., None], dim=2)
-    _, biases = model.head.joined()
-    torch.testing.assert_close(model.head.scale * cosine + biases[:, None, None], output.logits)
-    assert torch.equal(block, model(pictures(2, 32, 40), (0,)).features[0])
-    with pytest.raises(TissError, match="no feature 'patch_embeddings'"):
-        make_model("vit_micro_patch8")(pictures(1, 32, 32), ("patch_embeddings",))
-
-
 def test_low_precision() -> None:
     model = make_model("vit_micro_patch8", "mask").eval()
     images = pictures(1, 32, 32)
