@@ -58,7 +58,7 @@ def train_step(
     method.train_mode(model)
     losses = LossLog(session, step, journal, plan)
 
-    total = 0 if method.solved and step.index > 0 else plan.epochs * len(loader)
+    total = 0 if session.solves(step) else plan.epochs * len(loader)
     warmup = min(plan.warmup, total // 10)  # a short step would be over before the warm-up of the first one
     iteration = position.iteration
     with session.reporter.bar(f"step {step.index} · {method.name}", total, iteration) as bar:

@@ -99,6 +99,10 @@ class Session:
         with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
             return train_step(self, step, teacher, loader, journal or Journal(self.world))
 
+    def solves(self, step: Step) -> bool:
+        """Whether nothing is trained in the step: its head is solved, on an encoder that is not trained either."""
+        return self.method.solved and (step.index > 0 or self.config.train.encoder_lr == 0)
+
     def adopt(self, step: Step, base: StepFolder) -> None:
         """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images."""
         self.method.begin(step, self.model, self.config.seed)

@@ -11,7 +11,9 @@ class StepOptions:
     """What both have in common."""
 
     out: str = setting(REQUIRED, "the model folder to write; it must not exist")
-    method: str = setting("auto", "method (auto: recall if possible, else mib)", sets="method.name")
+    method: str = setting(
+        "auto", "method (auto: analytic or recall if possible, else mib)", sets="method.name"
+    )
     epochs: int | None = setting(
         None, "passes (None: by the number of images)", sets="train.epochs train.step_epochs"
     )

@@ -35,6 +35,7 @@ GRAIN, LARGEST = 32, 512  # of the training crop
 PAGE = 8 << 20  # bytes: report.html with its images, about
 MOST_AREAS = 200  # training images on which areas are compared, about
 MOST_SAMPLES = 64  # images that set the background of a SegFormer
+SOLVED = ("analytic", "lda")  # methods whose sums a model's folder may hold
 WORK = ".training"  # ending of the folder that holds the checkpoint until the model is there
 
 
@@ -53,7 +54,8 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     dataset = LabelledFolder(options.folder)
     step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
     model = ModelConfig(encoder, options.decoder, pretrained, allow_pickle=options.allow_pickle)
-    method = "recall" if options.method == "auto" else options.method
+    automatic = "recall" if pretrained is None else "analytic"
+    method = automatic if options.method == "auto" else options.method
     recipe = "demo" if pretrained is None else "tuned"
     config = make_config(options, step, model, recipe, method, options.size or choose_size(dataset))
     if options.freeze:
@@ -91,7 +93,7 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     recipe = str(start.record.get("recipe") or usual)
     config = make_config(options, step, model, recipe, method, options.size or seen_size(start))
     config = replace(config, base=str(source.folder))
-    usable = method in ("recall", str(start.record.get("method")))
+    usable = method in (*SOLVED, "recall", str(start.record.get("method")))
     state = folder.method_state() if usable else None
     config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
@@ -122,11 +124,13 @@ def learn(
     """
     config, world, classes = session.config, session.world, step.classes
     train, how, new = config.train, config.method.name, ", ".join(step.new_classes)
+    epochs = 0 if session.solves(step) else train.epochs
+    effort = f"{how}, {epochs} epochs" if epochs else f"{how}, solved in one pass"
     before = freeze_copy(session.model) if source else None
     parent = source.hash() if source else None
     session.reporter.say(
         f"{len(step.train)} images to train {new}, {len(step.test)} held out; "
-        f"{how}, {train.epochs} epochs, batch {train.batch}, {config.data.crop} pixels"
+        f"{effort}, batch {train.batch}, {config.data.crop} pixels"
     )
     held = ImageSet.of(step.test, classes, dataset.table(classes)[1])
     every = max(1, len(step.train) // MOST_AREAS)
@@ -155,9 +159,9 @@ def learn(
         drawn = compare.draw_worst(result, held, old.on("cpu"), now.on("cpu")) if old else []
         fact = (
             f"trained {new} on {len(step.train)} images in {duration(seconds)} "
-            f"({how}, {train.epochs} epochs, {config.model.encoder})"
+            f"({effort}, {config.model.encoder})"
         )
-        record = record_of(before, step, config, result, seconds)
+        record = record_of(before, step, config, result, epochs, seconds)
         if source is not None:
             record["parent"] = describe_parent(source, out)
         model.record = {}
@@ -176,6 +180,7 @@ def record_of(
     step: Step,
     config: RunConfig,
     result: changes.Comparison,
+    epochs: int,
     seconds: float,
 ) -> dict[str, Any]:
     """What the model folder says of how the model was made, step after step."""
@@ -186,7 +191,7 @@ def record_of(
         "method": config.method.name,
         "train_pictures": len(step.train),
         "held_out_pictures": len(step.test),
-        "epochs": config.train.epochs,
+        "epochs": epochs,
         "seconds": round(seconds, 1),
         **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before")},
     }
@@ -227,17 +232,23 @@ def choose_size(dataset: LabelledFolder) -> int:
 
 
 def choose_method(asked: str, model: SegmentationModel, source: StepFolder) -> str:
-    """`auto` is recall where the model kept the statistics of all its classes, else MiB."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in source.method_state().items()}
+    """`auto` is what the model's folder holds the state for: sums (analytic), class statistics (recall), else MiB."""
+    state, made_by = source.method_state(), str(model.record.get("method"))
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     count, width = len(model.classes), model.decoder.channels
-    kept = shapes == {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
+    gaussians = {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
+    held = [made_by] if made_by in SOLVED and state else ["recall"] if shapes == gaussians else []
     if asked == "auto":
-        return "recall" if kept and model.architecture.head in ("linear", "cosine") else "mib"
+        fits = model.architecture.head in ("linear", "cosine", "random")
+        return held[0] if held and fits else "mib"
     if METHODS.get(asked).joint:
         raise TissError(f"{asked}: needs all the old images: use mib or recall", setting="method")
-    if asked == "recall" and not kept:
-        what = f"needs the class statistics that {source.path} lacks"
-        raise TissError(f"recall: {what}: use mib", setting="method")
+    if asked in (*SOLVED, "recall") and asked not in held:
+        what = "the class statistics" if asked == "recall" else "the sums"
+        raise TissError(
+            f"{asked}: needs {what} of its old images, which {source.path} lacks: use {(held or ['mib'])[0]}",
+            setting="method",
+        )
     return asked
 
 
