@@ -180,7 +180,7 @@ def record_of(
     step: Step,
     config: RunConfig,
     result: changes.Comparison,
-    epochs: int,
+    epochs: int | None,
     seconds: float,
 ) -> dict[str, Any]:
     """What the model folder says of how the model was made, step after step."""
