@@ -254,7 +254,7 @@ def repeat_rows(results: Path) -> list[tuple[str, ...]]:
     """Runs that were done twice: name, old, new and all of both, and the largest difference of a class."""
 
     def identity(one: Result) -> list[Any]:
-        return [*(one.values[key] for key in (*PLACE, "method", "seed")), what_was_done(one.settings)]
+        return [*(one.values.get(key) for key in (*PLACE, "method", "seed")), what_was_done(one.settings)]
 
     rows = []
     for folder in sorted(results.glob(f"*{AGAIN}")):

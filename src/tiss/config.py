@@ -20,7 +20,9 @@ from tiss.errors import TissError, suggest
 C = TypeVar("C")
 # the smallest value of a setting that makes sense
 LEAST = {
-    **dict.fromkeys(("data.resize", "data.crop", "model.image_size", "eval.batch", "eval.size"), 1),
+    **dict.fromkeys(
+        ("data.resize", "data.crop", "model.image_size", "eval.batch", "eval.size", "eval.images"), 1
+    ),
     **dict.fromkeys(("train.epochs", "train.step_epochs", "train.batch", "train.accumulate"), 1),
     **dict.fromkeys(("train.save_every", "train.log_every"), 1),
     **dict.fromkeys(("train.lr", "train.step_lr", "train.encoder_lr", "train.weight_decay"), 0),

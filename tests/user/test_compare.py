@@ -1,5 +1,6 @@
 """Two models side by side: the figures against a plain recomputation, with and without labels."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 from tests.user.story import Patch, Refused, Said, tiss
-from tiss.engine.predictor import Predictor
+from tiss.engine.predictor import Predictor, shared_features
 from tiss.models import SegmentationModel
 from tiss.user.changes import ClassChange, Comparison, check_limits, describe, tables
 from tiss.user.compare import Counter, ImageSet, compare_models, draw_worst
@@ -173,6 +174,28 @@ def test_bad_input(story: Path, tmp_path: Path, refused: Refused):
     assert "--size 3" in refused(*command, "--data", story / "tonight", "--size", 3)
     for limits, expected in (("oldest:1", "'old'"), ("old", "--fail_below old: give a number")):
         assert expected in refused(*command, "--data", story / "tonight", "--fail-below", limits)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_features_of_a_frozen_encoder_are_computed_once(story: Path, frozen: bool):
+    (model,) = models(story, "first")
+    old, new = Predictor(model, 32), Predictor(copy.deepcopy(model), 32)
+    if not frozen:
+        next(new.model.body.parameters()).data += 0.5
+    for predictor in (old, new):
+        predictor.model.head.biases[0].data += torch.randn(len(model.head.biases[0]))
+    calls: list[int] = []
+    for predictor in (old, new):
+        predictor.model.body.encoder.register_forward_hook(lambda *_: calls.append(1))
+    image = torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8)
+    apart = [predictor.one(image) for predictor in (old, new)]
+    calls.clear()
+    with shared_features(old, new):
+        together = [predictor.one(image) for predictor in (old, new)]
+    assert all(map(torch.equal, apart, together))
+    assert len(calls) == (1 if frozen else 2)
+    new.one(image)
+    assert len(calls) == (2 if frozen else 3), "only while it lasts"
 
 
 def test_a_first_model_sees_each_image_once(story: Path, monkeypatch: Patch):

@@ -1,6 +1,7 @@
 """Two models on the same images: what was gained, what was lost, what changed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.images import read_image
-from tiss.engine.predictor import Predictor
+from tiss.engine.predictor import Predictor, shared_features
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.evaluation.scores import class_iou
@@ -133,7 +134,8 @@ def compare_models(
     broken: list[str] = []
     scores: list[tuple[float, str]] = []
     total = sum(len(part.names) for part in (images, *also))
-    with (reporter or Reporter()).bar("compare", total) as bar:
+    sharing = shared_features(old, new) if old else nullcontext()
+    with (reporter or Reporter()).bar("compare", total) as bar, sharing:
         for part in (images, *also):
             for index, name in enumerate(part.names):
                 bar.advance()
