@@ -182,3 +182,32 @@ def test_the_state_is_as_large_as_promised() -> None:
     state = session.method.state()
     assert len(state["patches"]) == 50
     assert sum(t.nbytes for t in state.values()) <= session.method.state_bytes(session.model, 4)
+
+
+def test_what_two_learned_on_one_base_adds_up() -> None:
+    """As teaching both, one after the other; the classes of the second come after those of the first."""
+    base = sums_of(*blobs([1, 2, 3, 4], 50, seed=1), [1, 2], 5)
+    base = replace(base, counts=base.counts[:3], sums=base.sums[:3], labelled=base.labelled[:, :3])
+    three, four = blobs([1, 3], 40, seed=2), blobs([2, 4], 30, seed=3)
+    step_three = sums_of(*three, [3], 4)
+    apart = sums_of(
+        four[0], torch.where(four[1] == 4, 3, four[1]), [3], 4
+    )  # its fourth channel is the third here
+    merged = base.added(step_three).added(base.added(apart).since(base, 4))
+    after = base.added(step_three).added(sums_of(*four, [4], 5))
+    for name, found in merged.tensors().items():
+        torch.testing.assert_close(found, after.tensors()[name], atol=1e-3, rtol=1e-5)
+    for found, expected in zip(
+        solve(merged, identity, RIDGE, 2), solve(after, identity, RIDGE, 2), strict=True
+    ):
+        torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_a_forgotten_class_was_background_all_along() -> None:
+    features, label = blobs([1, 2, 3], 60, seed=1)
+    found = solve(sums_of(features, label, [1, 2, 3], 4).without(2), identity, RIDGE, rounds=0)
+    never = sums_of(features, torch.where(label == 3, 2, torch.where(label == 2, 0, label)), [1, 2], 3)
+    for one, other in zip(found, solve(never, identity, RIDGE, rounds=0), strict=True):
+        torch.testing.assert_close(
+            one, other, atol=0.1, rtol=0.02
+        )  # the never-labelled patches are kept in int8

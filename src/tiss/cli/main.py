@@ -21,6 +21,8 @@ COMMANDS = {
     "bench data": ("bench:loaders", "speed of the data loaders"),
     "train": ("models:train", "a first model from your own labelled images"),
     "extend": ("models:extend", "teach a model new classes from a few of your images"),
+    "forget": ("edit:forget", "remove classes from a model, without any image"),
+    "merge": ("edit:merge", "one model of two that learned different classes from the same base"),
     "predict": ("use:predict", "segment images, folders, videos"),
     "suggest": ("use:suggest", "which images to label next, with a contact sheet"),
     "compare": ("use:compare", "two models side by side on your images"),

@@ -88,12 +88,20 @@ class StepFolder:
 
     @contextlib.contextmanager
     def writing(
-        self, model: SegmentationModel, state: Mapping[str, Tensor], matrix: Tensor, record: Mapping[str, Any]
+        self,
+        model: SegmentationModel,
+        state: Mapping[str, Tensor],
+        matrix: Tensor | None,
+        record: Mapping[str, Any],
     ) -> Iterator[Path]:
-        """Writes the folder, whole or not at all; more files may be added to the folder that is yielded."""
+        """Writes the folder, whole or not at all; more files may be added to the folder that is yielded.
+
+        `matrix` is the test's; None where the model was not tested.
+        """
         with atomic_folder(self.path) as folder:
             model.save_pretrained(folder, {**record, KEPT: bool(state)})
-            write_tensors(folder / CONFUSION, {"confusion": matrix.cpu()})
+            if matrix is not None:
+                write_tensors(folder / CONFUSION, {"confusion": matrix.cpu()})
             if state:
                 write_tensors(folder / STATE, dict(state))
             yield folder

@@ -154,7 +154,8 @@ class Session:
             settings,
             batch=plan.batch,
             seed=self.config.seed,
-            step=step.index,
+            # what is solved must not depend on the order of the steps: nor do then its crops
+            step=0 if self.solves(step) else step.index,
             workers=train.workers,
             **self.loading(),
         )

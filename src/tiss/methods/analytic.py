@@ -170,10 +170,10 @@ class Analytic(Method):
         )
 
     def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
-        """A random number for every patch that depends on nothing but the seed, the step and its image."""
+        """A random number for every patch that depends on nothing but the seed and its image."""
         drawn = []
         for id in ids:
-            seed = seed_of(self.seed, "patches", self.step.index, id) >> 1
+            seed = seed_of(self.seed, "patches", id) >> 1
             drawn.append(torch.rand(patches, generator=torch.Generator().manual_seed(seed)))
         return torch.cat(drawn).to(device)
 

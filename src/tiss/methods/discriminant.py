@@ -105,6 +105,41 @@ class Sums:
             encoder=two.encoder,
         )
 
+    def since(self, base: Sums, first: int) -> Sums:
+        """What was added after `base`, with the classes that it lacks from channel `first` on.
+
+        So `one.added(two.since(base, one.classes))` holds what `one` and `two` learned after `base`.
+        """
+        steps, old = len(base.open_counts), base.classes
+        place = [*range(old), *range(first, first + self.classes - old)]
+        room = Sums.empty(self.patches.shape[1], self.sums.shape[1]).grown(first + self.classes - old)
+        before, own = base.grown(self.classes), self.steps >= steps
+        counts, sums = room.counts.clone(), room.sums.clone()
+        counts[place], sums[place] = self.counts - before.counts, self.sums - before.sums
+        labelled = room.labelled.new_zeros(len(self.open_counts) - steps, len(counts))
+        labelled[:, place] = self.labelled[steps:]
+        return Sums(
+            scatter=self.scatter - base.scatter,
+            counts=counts,
+            sums=sums,
+            open_sum=self.open_sum - base.open_sum,
+            open_counts=self.open_counts[steps:],
+            labelled=labelled,
+            patches=self.patches[own],
+            scales=self.scales[own],
+            weights=self.weights[own],
+            steps=(self.steps[own] - steps).to(torch.int16),
+            encoder=self.encoder,
+        )
+
+    def without(self, channel: int) -> Sums:
+        """As if `channel` had never been labelled: its patches are background, whose label is certain."""
+        kept = [other for other in range(self.classes) if other != channel]
+        counts, sums = self.counts.clone(), self.sums.clone()
+        counts[BACKGROUND] += counts[channel]
+        sums[BACKGROUND] += sums[channel]
+        return replace(self, counts=counts[kept], sums=sums[kept], labelled=self.labelled[:, kept])
+
     def thinned(self, most: int) -> Sums:
         """At most `most` unlabelled patches: of every step the first, equally many."""
         kept: list[Tensor] = []

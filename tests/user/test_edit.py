@@ -1,0 +1,92 @@
+"""`forget` and `merge`: identities of sums, through the commands."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.user.story import Refused, Said, tiss, write_folder
+from tiss.engine.run_folder import StepFolder
+from tiss.models import SegmentationModel
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base of two classes; star, moon and both in either order taught to it."""
+    folder = tmp_path_factory.mktemp("taught")
+    write_folder(folder / "warehouse", ["disc", "square"], 16)
+    write_folder(folder / "stars", ["star"], 8, seed=1)
+    write_folder(folder / "moons", ["moon"], 8, seed=2)
+    how = [
+        "--encoder",
+        "vit_micro_patch8",
+        "--method",
+        "analytic",
+        "--epochs",
+        20,
+        "--lr",
+        0.01,
+        "--device",
+        "cpu",
+    ]
+    tiss("train", folder / "warehouse", "--out", folder / "base", *how)
+    for model, data, out in (
+        ("base", "stars", "star"),
+        ("base", "moons", "moon"),
+        ("star", "moons", "star-moon"),
+        ("moon", "stars", "moon-star"),
+    ):
+        tiss("extend", folder / model, "--data", folder / data, "--out", folder / out, "--device", "cpu")
+    return folder
+
+
+def head(folder: Path) -> dict[str, torch.Tensor]:
+    """Rows and bias of the head by class name."""
+    model = SegmentationModel.from_pretrained(folder)
+    rows, biases = model.head.joined()
+    return {
+        name: torch.cat([row, bias[None]])
+        for name, row, bias in zip(model.classes, rows, biases, strict=True)
+    }
+
+
+@pytest.mark.parametrize("names", [("star", "moon"), ("moon", "star")])
+def test_merging_is_teaching_both(taught: Path, tmp_path: Path, said: Said, names: tuple[str, str]) -> None:
+    text = said("merge", *(taught / name for name in names), "--out", tmp_path / "both")
+    assert "merged on the base" in text and "4 classes: disc, square" in text
+    found = head(tmp_path / "both")
+    assert [*found] == ["background", "disc", "square", *names]
+    for order in ("star-moon", "moon-star"):
+        expected = head(taught / order)
+        for name, row in found.items():
+            assert float((row - expected[name]).norm() / row.norm()) < 1e-2, (order, name)
+
+
+def test_forgetting_keeps_the_others_and_can_go_on(taught: Path, tmp_path: Path, said: Said) -> None:
+    assert "forgot star; 3 classes: disc, square, moon" in said(
+        "forget", taught / "star-moon", "--classes", "star", "--out", tmp_path / "less"
+    )
+    model = SegmentationModel.from_pretrained(tmp_path / "less")
+    assert model.classes == ["background", "disc", "square", "moon"]
+    state = StepFolder(tmp_path / "less").method_state()
+    assert state["counts"][0] > 0, "what was star is background for certain"
+    again = ["--data", taught / "stars", "--out", tmp_path / "again", "--device", "cpu"]
+    assert "Star" in said("extend", tmp_path / "less", *again).title()
+    whole, back = head(taught / "moon-star"), head(tmp_path / "again")
+    assert whole.keys() == back.keys()
+
+
+def test_what_is_refused(taught: Path, tmp_path: Path, refused: Refused, story: Path) -> None:
+    out = ["--out", tmp_path / "out"]
+    assert "unknown class 'stra'" in refused("forget", taught / "star", "--classes", "stra", *out)
+    assert "leave one" in refused("forget", taught / "base", "--classes", "disc,square", *out)
+    assert "has no sums" in refused("forget", story / "third", "--classes", "disc", *out)
+    assert "both have a class 'moon'" in refused("merge", taught / "star-moon", taught / "moon-star", *out)
+    shutil.copytree(taught / "moon", tmp_path / "moved")
+    assert "no common base" in refused("merge", taught / "star", tmp_path / "moved", *out)
+    tiss("merge", taught / "star", tmp_path / "moved", "--base", taught / "base", *out)
+    assert (tmp_path / "out" / "README.md").is_file()
+    assert "exists already" in refused("forget", taught / "star", "--classes", "star", *out)
