@@ -20,6 +20,7 @@ _PUBLIC = {
     "tiss.methods.base": "all_sum Method register_method Settings",
     "tiss.models": "Decoder Encoder EncoderOptions from_pretrained Level Need Output SegmentationModel Tuned",
     "tiss.scenarios": "load_scenario Scenario Step",
+    "tiss.user.edit": "forget merge",
     "tiss.user.suggest": "suggest",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from tiss.scenarios import Scenario as Scenario
     from tiss.scenarios import Step as Step
     from tiss.scenarios import load_scenario as load_scenario
+    from tiss.user.edit import forget as forget
+    from tiss.user.edit import merge as merge
     from tiss.user.suggest import suggest as suggest
 
     register_dataset, register_decoder, register_encoder = (

@@ -86,6 +86,16 @@ def test_messages_about_other_processes(problem: Exception, message: str, settin
             raise other
 
 
+def test_bench_of_a_solved_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "--suite", "solve-small", "--updates", "3", "--device", "cpu", "--out", str(out)]
+    assert main(words) == 0
+    assert "one solved step on cpu" in capsys.readouterr().out
+    (row,) = json.loads(out.read_text())["solve"]
+    assert row["share"] == row["pass_images_per_second"] / row["encoder_images_per_second"]
+    assert row["state_mb"] > 8 and row["solve_seconds"] > 0 and row["peak_gib"] is None
+
+
 def test_its_cost_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.json"
     words = ["bench", "--suite", "small", "--updates", "5", "--device", "cpu", "--out", str(out)]

@@ -45,7 +45,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def head(folder: Path) -> dict[str, torch.Tensor]:
     """Rows and bias of the head by class name."""
-    model = SegmentationModel.from_pretrained(folder)
+    model = SegmentationModel.from_pretrained(folder).requires_grad_(False)
     rows, biases = model.head.joined()
     return {
         name: torch.cat([row, bias[None]])
@@ -90,3 +90,43 @@ def test_what_is_refused(taught: Path, tmp_path: Path, refused: Refused, story: 
     tiss("merge", taught / "star", tmp_path / "moved", "--base", taught / "base", *out)
     assert (tmp_path / "out" / "README.md").is_file()
     assert "exists already" in refused("forget", taught / "star", "--classes", "star", *out)
+
+
+def test_more_images_of_a_known_class(taught: Path, tmp_path: Path, said: Said) -> None:
+    """The same head as from all its images at once; no class is added, and the others keep their sums."""
+    write_folder(tmp_path / "more", ["star"], 12, seed=3)
+    words = [
+        "--data",
+        tmp_path / "more",
+        "--classes",
+        "star",
+        "--out",
+        tmp_path / "better",
+        "--device",
+        "cpu",
+    ]
+    assert "trained star on" in said("extend", taught / "star", *words)
+    assert SegmentationModel.from_pretrained(tmp_path / "better").classes == [
+        "background",
+        "disc",
+        "square",
+        "star",
+    ]
+    before, after = (StepFolder(path).method_state() for path in (taught / "star", tmp_path / "better"))
+    assert torch.equal(before["counts"][:3], after["counts"][:3])
+    assert after["counts"][3] > before["counts"][3]
+    assert after["labelled"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1]]
+
+
+def test_other_methods_only_add_classes(story: Path, tmp_path: Path, refused: Refused) -> None:
+    words = [
+        "extend",
+        story / "second",
+        "--data",
+        story / "tonight",
+        "--classes",
+        "star",
+        "--out",
+        tmp_path / "x",
+    ]
+    assert "only adds classes" in refused(*words)

@@ -13,7 +13,9 @@ from tiss.errors import TissError, suggest
 
 @dataclass(frozen=True)
 class BenchOptions:
-    suite: str | None = setting(None, "step, demo, small or memory (None: step on a GPU, demo on a CPU)")
+    suite: str | None = setting(
+        None, "step, demo, small, solve or memory (None: step on a GPU, demo on a CPU)"
+    )
     updates: int = setting(50, "updates that are timed per row and way")
     limit: float | None = setting(None, "peak TFLOP/s of the device, to show the share that is reached")
     device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
@@ -28,15 +30,18 @@ def bench(options: BenchOptions) -> int:
     process, so that their ratios are comparable. `tiss bench data` times the data loaders instead.
 
     Suites: step (ViT-S/16 at 512, VOC and ADE20K sizes; needs a GPU), demo (the demo's own step), small (a toy), and
-    memory (the largest batch of ViT-S, B and L on cards of 8 to 80 GiB, from peaks measured on this GPU).
+    memory (the largest batch of ViT-S, B and L on cards of 8 to 80 GiB, from peaks measured on this GPU). The suite
+    solve times a step of --method analytic: a pass with its sums beside the encoder alone, and the solve.
 
     Examples:
       tiss bench
       tiss bench --suite step --limit 790 --out bench.json
       tiss bench --suite memory --out memory.json
+      tiss bench --suite solve --updates 10
       tiss bench --deterministic
     """
     from tiss.engine.bench import SUITES, run_memory_suite, run_suite
+    from tiss.engine.bench_solve import ROWS, run_solve_suite
     from tiss.engine.device import choose_device
     from tiss.engine.progress import TerminalReporter
 
@@ -48,12 +53,15 @@ def bench(options: BenchOptions) -> int:
             raise TissError("does not go with the suite memory, which times nothing", setting="deterministic")
         results = run_memory_suite(train, TerminalReporter())
         print_memory(results)
+    elif suite in ROWS:
+        results = run_solve_suite(ROWS[suite], train, options.updates, TerminalReporter())
+        print_solve(results)
     elif suite in SUITES:
         train = replace(train, deterministic=options.deterministic)
         results = run_suite(SUITES[suite], train, options.updates, options.limit, TerminalReporter())
         print_speed(results)
     else:
-        raise TissError(suggest(suite, [*SUITES, "memory"], "suite"))
+        raise TissError(suggest(suite, [*SUITES, *ROWS, "memory"], "suite"))
     write_figures(options.out, results)
     return 0
 
@@ -86,6 +94,21 @@ def print_speed(results: dict[str, Any]) -> None:
     for row in results["rows"]:
         if "cost_of_determinism" in row:
             print(f"{row['name']}: deterministic takes {row['cost_of_determinism']:+.1%} time")
+
+
+def print_solve(results: dict[str, Any]) -> None:
+    """One line per number of classes."""
+    from tiss.report.render import format_table
+
+    rows = []
+    for row in results["solve"]:
+        speeds = (f"{row['encoder_images_per_second']:.1f}", f"{row['pass_images_per_second']:.1f}")
+        peak = "–" if row["peak_gib"] is None else f"{row['peak_gib']:.2f}"
+        figures = (f"{row['share']:.2f}", f"{row['solve_seconds']:.1f}", f"{row['state_mb']:.1f}", peak)
+        rows.append((row["name"], str(row["classes"]), *speeds, *figures))
+    heads = "row|classes|encoder img/s|pass img/s|share|solve s|state MB|peak GiB"
+    table = format_table(heads.split("|"), rows)
+    print(f"one solved step on {results['environment']['device']}\n\n{table}")
 
 
 def print_memory(results: dict[str, Any]) -> None:

@@ -134,6 +134,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def labelled(self) -> tuple[int, ...]:
+        """The channels of the classes that the images are labelled with."""
+        return tuple(sorted(set(self.table.tolist()) - {BACKGROUND, IGNORE}))
+
     def read(self, index: int) -> Sample:
         """Sample `index` with its label in channels."""
         sample = read_checked(self.dataset, self.split, self.ids[index])

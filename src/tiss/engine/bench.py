@@ -112,10 +112,10 @@ def run_suite(
             entry["cost_of_determinism"] = entry[DETERMINISTIC]["milliseconds"] / fast - 1
         results.append(entry)
     make_deterministic(world.device, False)
-    return {**_where(world), "limit_tflops": limit_tflops, "updates": updates, "rows": results}
+    return {**where(world), "limit_tflops": limit_tflops, "updates": updates, "rows": results}
 
 
-def _where(world: World) -> dict[str, Any]:
+def where(world: World) -> dict[str, Any]:
     return {"date": f"{datetime.now(UTC):%FT%T}+00:00", "environment": describe_environment(world)}
 
 
@@ -203,7 +203,7 @@ def run_memory_suite(
         reporter.say(", ".join(f"{key} {value}" for key, value in entry.items()))
         row = Row("", encoder, size, 0, old, new)
         rows.append(entry | measure(row, replace(train, checkpointing=checkpointing), world))
-    return {**_where(world), "reserve_gib": RESERVE, "memory": rows}
+    return {**where(world), "reserve_gib": RESERVE, "memory": rows}
 
 
 def measure(row: Row, train: TrainConfig, world: World) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Method:
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         """A step starts: the head grows by the step's classes."""
         self.step = step
-        if step.index > 0:
+        if step.index > 0 and step.new_classes:
             model.grow(step.new_classes, initialise=self.initialise, seed=seed)
 
     def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:

@@ -34,14 +34,16 @@ class LabelledFolder(Folder):
 
 
 def make_folder_step(
-    dataset: LabelledFolder, old: Sequence[str], new: Sequence[str], groups: int, share: float = 0.2
+    dataset: LabelledFolder, old: Sequence[str], names: Sequence[str], groups: int, share: float = 0.2
 ) -> Step:
-    """The step that adds `new` to a model with the classes `old` (background first) trained in `groups` steps.
+    """The step that teaches `names` to a model with the classes `old` (background first) trained in `groups` steps.
 
+    Names that are in `old` are shown again, the others are new.
     Images in a folder test, val, … are held out; without one, `share` of the images is, by the hash of their
     names. All others are trained on: an image without a new class says where it is not.
     """
-    values = {name: dataset.classes.index(name) + 1 for name in new}
+    values = {name: dataset.classes.index(name) + 1 for name in names}
+    new = [name for name in names if name not in old]
     present = dataset.classes_present("train")
     shown = {name: sum(value in found for found in present.values()) for name, value in values.items()}
     root = dataset.root_path()
@@ -61,7 +63,8 @@ def make_folder_step(
             f"{root}: only one image shows {name!r}: label one more to hold out", setting="data.root"
         )
     known, _ = dataset.table([*old, *new])
-    current = np.where(known >= len(old), known, BACKGROUND).astype(np.uint8)
+    channels = [[*old, *new].index(name) for name in names]
+    current = np.where(np.isin(known, [*channels, IGNORE]), known, BACKGROUND).astype(np.uint8)
     return Step(
         index=groups,
         old=len(old),
@@ -101,16 +104,19 @@ def hold_out(
 
 
 def choose_classes(
-    text: str | None, listed: Sequence[str], known: Sequence[str], model: str
+    text: str | None, listed: Sequence[str], known: Sequence[str], model: str, again: bool = False
 ) -> tuple[str, ...]:
-    """The new classes' names as given, or all that the folder lists and the model does not know."""
+    """The classes' names as given, or all that the folder lists and the model does not know.
+
+    `again` allows classes that the model knows: it learns more of them.
+    """
     names = [name for name in listed if name not in known] if text is None else split_names(text)
     fault = "" if names else f"{model} knows every class of the folder's list already: name a new one there"
     for name in names:
-        if name in known:
+        if name in known and not again:
             fault = (
-                f"{model} has a class {name!r} already, and extend only adds classes: name a new one; to improve "
-                "an old class, use tiss train on all the labels there are"
+                f"{model} has a class {name!r} already, and its method only adds classes: name a new one; more "
+                "images of an old class need a model of analytic, or tiss train on all the labels there are"
             )
         elif name not in listed:
             fault = f"{suggest(name, listed, 'class')} (the folder's class list has the names)"

@@ -84,10 +84,11 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
         raise TissError(
             f"{source.name}: its method ({method}) uses sigmoids: extend cannot add classes to it"
         )
-    new = choose_classes(options.classes, dataset.classes, start.classes, source.name)
-    step = make_folder_step(dataset, start.classes, new, len(start.groups), options.holdout)
     folder, parts = StepFolder(source.folder), start.architecture
     method = choose_method(options.method, start, folder)
+    again = METHODS.get(method).solved
+    names = choose_classes(options.classes, dataset.classes, start.classes, source.name, again)
+    step = make_folder_step(dataset, start.classes, names, len(start.groups), options.holdout)
     model = ModelConfig(encoder=parts.encoder, decoder=parts.decoder, image_size=parts.image_size)
     usual = "tuned" if outline(parts.encoder).hub is not None else "demo"
     recipe = str(start.record.get("recipe") or usual)
@@ -123,13 +124,13 @@ def learn(
     Until then its checkpoints are in a folder beside `out`. Of several processes the first one writes and describes.
     """
     config, world, classes = session.config, session.world, step.classes
-    train, how, new = config.train, config.method.name, ", ".join(step.new_classes)
+    train, how, taught = config.train, config.method.name, ", ".join(names_of(step))
     epochs = 0 if session.solves(step) else train.epochs
     effort = f"{how}, {epochs} epochs" if epochs else f"{how}, solved in one pass"
     before = freeze_copy(session.model) if source else None
     parent = source.hash() if source else None
     session.reporter.say(
-        f"{len(step.train)} images to train {new}, {len(step.test)} held out; "
+        f"{len(step.train)} images to train {taught}, {len(step.test)} held out; "
         f"{effort}, batch {train.batch}, {config.data.crop} pixels"
     )
     held = ImageSet.of(step.test, classes, dataset.table(classes)[1])
@@ -158,7 +159,7 @@ def learn(
         model = session.model.to("cpu")
         drawn = compare.draw_worst(result, held, old.on("cpu"), now.on("cpu")) if old else []
         fact = (
-            f"trained {new} on {len(step.train)} images in {duration(seconds)} "
+            f"trained {taught} on {len(step.train)} images in {duration(seconds)} "
             f"({effort}, {config.model.encoder})"
         )
         record = record_of(before, step, config, result, epochs, seconds)
@@ -187,7 +188,7 @@ def record_of(
     summary = result.to_json()
     entry = {
         "step": step.index,
-        "classes": list(step.new_classes),
+        "classes": names_of(step),
         "method": config.method.name,
         "train_pictures": len(step.train),
         "held_out_pictures": len(step.test),
@@ -205,6 +206,11 @@ def record_of(
         "seed": config.seed,
         "history": [*(history if isinstance(history, list) else []), entry],
     }
+
+
+def names_of(step: Step) -> list[str]:
+    """The classes that the step's images are labelled with: new ones, and old ones that it shows again."""
+    return [step.classes[channel] for channel in step.train.labelled]
 
 
 def choose_epochs(images: int, total: int, least: int, most: int) -> int:
@@ -263,7 +269,7 @@ def make_config(
     values = recipe_values(recipe, "folder", outline(str(model.encoder)), METHODS.get(method))
     return RunConfig(
         data=DataConfig(name="folder", root=str(step.train.dataset.root_path()), crop=size),
-        task=[list(step.new_classes)],
+        task=[names_of(step)],
         holdout=options.holdout,
         method=settings_from(method),
         model=model,
