@@ -74,8 +74,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatc
         list(registry.Registry("method", "methods"))
 
 
-@pytest.mark.parametrize("name", ["my_method.py", "my_encoder.py"])
-def test_the_page_shows_the_examples_as_they_are(name: str) -> None:
+def test_the_page_shows_the_method_as_it_is() -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert (EXAMPLES / name).read_text() in blocks
+    assert (EXAMPLES / "my_method.py").read_text() in blocks
