@@ -154,7 +154,7 @@ class Analytic(Method):
         _, patches, weights = smallest(tuple(map(all_rows, kept)), self.settings.patches)
         quantized, scales = quantize(patches)
         labels = torch.zeros(1, classes, dtype=torch.uint8, device=device)
-        labels[0, BACKGROUND + 1 if step.index == 0 else step.old :] = 1
+        labels[0, BACKGROUND + 1 if step.setup == "sequential" else step.old :] = 1  # step.old is 1 in step 0
         return Sums(
             scatter=pack(scatter),
             counts=counts,
