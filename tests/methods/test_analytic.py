@@ -164,6 +164,16 @@ def test_sums_of_another_encoder_are_refused() -> None:
         session.learn(scenario[1])
 
 
+@pytest.mark.parametrize("name", ["counts", "labelled", "scales", "steps"])
+def test_a_damaged_state_is_one_line(name: str) -> None:
+    session, scenario = session_at(1)
+    state = session.method.state()
+    state[name] = state[name] + 9 if name == "steps" else state[name][1:]
+    session.method.load_state(state)
+    with pytest.raises(TissError, match="damaged"):
+        session.learn(scenario[1])
+
+
 @pytest.mark.parametrize("broken", ["shape", "missing"])
 def test_a_state_that_does_not_fit_is_refused(tmp_path: Path, broken: str) -> None:
     session, scenario = session_at(1)
