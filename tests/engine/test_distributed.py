@@ -39,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 # MBS's feature distillation is a mean over each process's own trusted patches
 CASES["mbs"] = {"method": {"name": "mbs", "features": 0}, "decoder": "mask", "train": TRAIN}
+# trained weights differ by rounding, which solving a head makes larger: here nothing is trained
+CASES["analytic"] = {"method": {"name": "analytic", "width": 64}, "train": TRAIN | {"encoder_lr": 0}}
 if find_spec("timm") is not None:
     CASES["swin"] = {"method": "mib", "encoder": "swin_micro", "decoder": "linear", "train": TRAIN}
 # whose losses are means over images: two processes must agree with one
@@ -89,7 +91,8 @@ def assert_close_runs(one: Path, two: Path, method: str) -> None:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    path = run / "metrics.jsonl"  # not there where nothing is trained
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:

@@ -184,6 +184,28 @@ def test_recall_starts_from_a_first_step_that_another_method_trained(table: dict
         assert shared == (tmp_path / "alone" / "step-1" / name).read_bytes(), name
 
 
+def test_solved_methods_start_from_what_another_method_trained(table: dict, tmp_path: Path):
+    """Whichever run comes first, the shared first step is trained the usual way, and each solves its own head."""
+    methods = [{"name": "analytic", "width": 64}, {"name": "analytic", "width": 32}, {"name": "ft"}]
+    table["defaults"]["train"]["step_lr"] = 1e-3
+    cells = plan(few(table, *({"method": method} for method in methods)))
+    assert cells[0].base == cells[1].base == cells[2].base is not None
+    grid = tmp_path / "grid"
+    assert set(work(cells, grid, Reporter()).values()) == {"done"}
+    for index, cell in enumerate(cells):
+        run_experiment(replace(cell.config, out=str(tmp_path / str(index))), reporter=Reporter())
+        for path in ("step-0/model.safetensors", "step-1/model.safetensors"):
+            assert (cell.folder(grid) / path).read_bytes() == (tmp_path / str(index) / path).read_bytes(), (
+                path
+            )
+
+
+def test_a_step_that_is_solved_is_no_shared_first_step(table: dict):
+    table["defaults"]["train"]["encoder_lr"] = 0
+    bases = [cell.base for cell in plan(few(table, {"method": "analytic"}, {"method": "ft"}))]
+    assert bases[0] is None and bases[1] is not None
+
+
 def test_a_finished_run_of_the_same_name_with_other_settings_is_not_taken_for_this_one(
     table: dict, tmp_path: Path
 ):

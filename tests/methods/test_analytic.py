@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from torch import Tensor
 
 from tests.methods.toy import toy_config
 from tiss.engine.progress import Reporter
-from tiss.engine.run import open_run
+from tiss.engine.run import open_run, run_experiment
 from tiss.engine.session import Session
 from tiss.errors import TissError
 from tiss.files import read_tensors, write_tensors
 from tiss.methods.analytic import patch_shares
 from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack
+from tiss.user.export import export_model
 
 WIDTH, RIDGE = 6, 1e-3
 
@@ -162,6 +164,16 @@ def test_sums_of_another_encoder_are_refused() -> None:
         session.learn(scenario[1])
 
 
+@pytest.mark.parametrize("name", ["counts", "labelled", "scales", "steps"])
+def test_a_damaged_state_is_one_line(name: str) -> None:
+    session, scenario = session_at(1)
+    state = session.method.state()
+    state[name] = state[name] + 9 if name == "steps" else state[name][1:]
+    session.method.load_state(state)
+    with pytest.raises(TissError, match="damaged"):
+        session.learn(scenario[1])
+
+
 @pytest.mark.parametrize("broken", ["shape", "missing"])
 def test_a_state_that_does_not_fit_is_refused(tmp_path: Path, broken: str) -> None:
     session, scenario = session_at(1)
@@ -175,6 +187,69 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path, broken: str) -> No
     session.method.load_state(state)
     with pytest.raises(TissError, match="do not fit"):
         session.learn(scenario[1])
+
+
+def test_which_classes_a_step_labels() -> None:
+    """In sequential steps the old ones too, so their patches are not looked for in the background."""
+    labelled = {}
+    for setup in ("overlapped", "sequential"):
+        run = open_run(toy_config({"name": "analytic", "width": 64}, setup=setup))
+        session = Session.start(run.config, run.scenario[0], reporter=Reporter())
+        for step in list(run.scenario)[:2]:
+            session.learn(step)
+        labelled[setup] = session.method.state()["labelled"].tolist()
+    assert labelled == {
+        "overlapped": [[0, 1, 1, 0], [0, 0, 0, 1]],
+        "sequential": [[0, 1, 1, 0], [0, 1, 1, 1]],
+    }
+
+
+def test_memory_would_count_images_twice() -> None:
+    with pytest.raises(TissError, match="memory 4: analytic keeps sums over all earlier images"):
+        open_run(toy_config("analytic", memory=4))
+
+
+@pytest.mark.parametrize(("decoder", "solved"), [("linear", True), ("deeplabv3", False)])
+def test_a_decoder_is_trained_though_the_encoder_is_not(decoder: str, solved: bool) -> None:
+    run = open_run(toy_config("lda", decoder=decoder, train={"encoder_lr": 0}))
+    step = run.scenario[0]
+    session = Session.start(run.config, step, reporter=Reporter())
+    assert session.solves(step) is solved
+    before = {name: tensor.clone() for name, tensor in session.model.body.state_dict().items()}
+    session.learn(step)
+    after = session.model.body.state_dict()
+    moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert moved == (set() if solved else {"decoder"})
+
+
+def test_a_base_gives_the_encoder_and_the_head_is_solved_again(tmp_path: Path) -> None:
+    """A base solved with other settings must not leave its own head; such a head is no start for training."""
+    narrow, wide = ({"name": "analytic", "width": width} for width in (32, 64))
+    for name, method in (("narrow", narrow), ("wide", wide)):
+        run_experiment(toy_config(method, out=str(tmp_path / name)), reporter=Reporter())
+    config = toy_config(wide, base=str(tmp_path / "narrow"), out=str(tmp_path / "based"))
+    run_experiment(config, reporter=Reporter())
+    for path in ("step-0/model.safetensors", "step-2/model.safetensors", "step-2/method.safetensors"):
+        assert (tmp_path / "based" / path).read_bytes() == (tmp_path / "wide" / path).read_bytes(), path
+    with pytest.raises(TissError, match="its head: random; this run needs linear"):
+        run_experiment(toy_config("mib", base=str(tmp_path / "wide"), out=str(tmp_path / "mib")))
+
+
+def test_a_head_on_random_features_is_two_convolutions_in_an_exported_file(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    session, _ = session_at(2)
+    for half in (False, True):
+        path = tmp_path / f"half-{half}.onnx"
+        assert export_model(copy.deepcopy(session.model), path, "onnx", 32, half=half).equal > 0.99
+        kinds = [node.op_type for node in onnx.load(path).graph.node]
+        first = len(kinds) - kinds[::-1].index("Relu") - 1
+        assert [kind for kind in kinds[first - 1 : first + 4] if kind != "Cast"][:3] == [
+            "Conv",
+            "Relu",
+            "Conv",
+        ]
 
 
 def test_the_state_is_as_large_as_promised() -> None:

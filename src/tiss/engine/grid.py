@@ -22,7 +22,7 @@ from tiss.engine.run import Run, open_run
 from tiss.engine.run_folder import MACHINE, RunFolder, flatten, identity, read_config, run_name
 from tiss.errors import TissError
 from tiss.files import Lock, make_folder, write_text
-from tiss.methods.base import build_method, settings_from
+from tiss.methods.base import METHODS, build_method, settings_from
 
 # the keys of a grid file, and what belongs there
 SHAPES = {
@@ -60,6 +60,15 @@ class Cell:
 
     def base_folder(self, grid: Path) -> Path | None:
         return grid / "bases" / self.base if self.base else None
+
+    @property
+    def first(self) -> "Cell":
+        """The run that trains the shared first step: plain training for a method that then solves its head."""
+        if not METHODS.get(self.config.method.name).solved:
+            return self
+        plain = settings_from("ft")
+        run = replace(self.run, config=replace(self.run.config, method=plain))
+        return replace(self, config=replace(self.config, method=plain), run=run)
 
     def command(self, out: Path, base: Path | None = None, extra: Iterable[str] = ()) -> str:
         """The run as a `tiss run` command; it names the recipe, whose default depends on the base."""
@@ -145,7 +154,7 @@ def plan(table: Mapping[str, Any]) -> list[Cell]:
 
 
 def base_key(run: Run) -> str | None:
-    """What step 0 depends on, as a name; None where it is given.
+    """What step 0 depends on, as a name; None where it is given, or solved on an encoder that is not trained.
 
     Offline training has no other step: it is the same for any task, and only its scores are grouped otherwise.
     """
@@ -153,6 +162,8 @@ def base_key(run: Run) -> str | None:
     if config.base is not None:
         return None
     method = build_method(config.method, len(run.scenario))
+    if method.solved and config.train.encoder_lr == 0 and config.model.decoder == "linear":
+        return None
     mapping = to_mapping(config)
     later = ("step_epochs", "step_lr")
     train = {k: v for k, v in mapping["train"].items() if k not in later + MACHINE}
@@ -178,7 +189,7 @@ def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
         bases.setdefault(cell.base_folder(grid), cell)
     for base, cell in bases.items():
         if base is not None:
-            yield cell.command(base, extra=["--steps", "1"])
+            yield cell.first.command(base, extra=["--steps", "1"])
     for cell in cells:
         yield cell.command(cell.folder(grid), cell.base_folder(grid))
 
@@ -249,7 +260,7 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
                     if not mine:
                         return "elsewhere"
                     reporter.say(f"grid: first step {base.name}")
-                    execute(cell.run, base, None, reporter, steps=1)
+                    execute(cell.first.run, base, None, reporter, steps=1)
             reporter.say(f"grid: {folder.name}")
             execute(cell.run, folder, str(base) if base else cell.config.base, reporter)
             failure.unlink(missing_ok=True)

@@ -122,10 +122,9 @@ def shared_features(one: Predictor, two: Predictor) -> Iterator[None]:
     """
     bodies = [predictor.model.body for predictor in (one, two)]
     states = [body.state_dict() for body in bodies]
-    same = states[0].keys() == states[1].keys() and all(
-        map(torch.equal, states[0].values(), states[1].values())
-    )
-    if not same or one.device != two.device or torch.device(one.device).type != "cpu":
+    on_cpu = all(torch.device(predictor.device).type == "cpu" for predictor in (one, two))
+    same = on_cpu and states[0].keys() == states[1].keys()
+    if not same or not all(map(torch.equal, states[0].values(), states[1].values())):
         yield
         return
     compute, recent = bodies[0].forward, deque[tuple[Tensor, Any]](maxlen=8)

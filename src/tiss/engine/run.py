@@ -213,6 +213,9 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
         **{name: getattr(config, name) for name in names},
     )
     config = resolve(config, scenario.dataset)
+    if config.memory and METHODS.get(config.method.name).solved:
+        problem = f"{config.memory}: {config.method.name} keeps sums over all earlier images: give 0"
+        raise TissError(problem, setting="memory")
     if METHODS.get(config.method.name).joint:
         scenario = scenario.joint()
     else:

@@ -31,6 +31,7 @@ from tiss.evaluation.evaluate import evaluate
 from tiss.evaluation.scores import Scores, scores_from_confusion
 from tiss.methods.base import METHODS, Method, build_method, check_pair
 from tiss.models import SegmentationModel, build_model
+from tiss.models import resolve as resolve_architecture
 from tiss.scenarios import Split, Step
 
 
@@ -100,16 +101,21 @@ class Session:
             return train_step(self, step, teacher, loader, journal or Journal(self.world))
 
     def solves(self, step: Step) -> bool:
-        """Whether nothing is trained in the step: its head is solved, on an encoder that is not trained either."""
-        return self.method.solved and (step.index > 0 or self.config.train.encoder_lr == 0)
+        """Whether nothing is trained in the step: its head is solved, on features that are not trained either."""
+        fixed = self.config.train.encoder_lr == 0 and not any(True for _ in self.model.decoder.parameters())
+        return self.method.solved and (step.index > 0 or fixed)
 
     def adopt(self, step: Step, base: StepFolder) -> None:
-        """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images."""
+        """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images.
+
+        A method that solves its head always looks at the images: its sums depend on its settings.
+        """
         self.method.begin(step, self.model, self.config.seed)
         state = base.method_state()
         made_by = self.model.record.get("method")  # folders made elsewhere do not say
         known = METHODS.get(str(made_by)).load_state if made_by in METHODS else None
-        if state and (made_by is None or known is type(self.method).load_state):
+        same = made_by is None or known is type(self.method).load_state
+        if state and same and not self.method.solved:
             self.method.load_state(state)
         elif type(self.method).end is not Method.end:
             with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
@@ -186,8 +192,10 @@ def base_folder(source: str | Path) -> StepFolder:
 
 def load_base(source: str | Path, step: Step, config: RunConfig) -> SegmentationModel:
     """The step-0 model of another run, checked to fit this one."""
-    model, head = base_folder(source).model(), METHODS.get(config.method.name).head
-    there, here = model.architecture, config.model
+    model, method = base_folder(source).model(), METHODS.get(config.method.name)
+    there, here, head = model.architecture, config.model, method.head
+    if there.head == "random" and not method.solved:  # solved, and no start for training
+        head = resolve_architecture(config.model, head=head).head
     for what, found, needed in (
         ("classes", ", ".join(model.classes), ", ".join(["background", *step.new_classes])),
         ("encoder", there.encoder, here.encoder),

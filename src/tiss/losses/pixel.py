@@ -145,7 +145,7 @@ def binary_cross_entropy(
         pixels = to.upsample(full_precision(logits)[:, first:])
         channels = torch.arange(first, logits.shape[1], device=labels.device).view(1, -1, 1, 1)
         wanted = (labels.unsqueeze(1) == channels).to(pixels.dtype)
-        weight = pixels.new_tensor(positive)
+        weight = pixels.new_full((), positive)  # copies nothing from the host: CUDA graphs work
         error = F.binary_cross_entropy_with_logits(pixels, wanted, reduction="none", pos_weight=weight)
         return (error.sum(dim=1) * (labels != IGNORE)).mean()
 

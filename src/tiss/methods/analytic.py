@@ -19,6 +19,7 @@ from torch import Tensor
 from tiss.config import setting
 from tiss.data.base import BACKGROUND
 from tiss.errors import TissError
+from tiss.losses.upsampling import exact_products, without_autocast
 from tiss.methods.base import Batches, Method, Settings, all_rows, all_sum, register_method
 from tiss.methods.discriminant import Project, Sums, pack, quantize, solve
 from tiss.models import RandomHead, SegmentationModel, tokens
@@ -89,6 +90,10 @@ class Analytic(Method):
         device, width = next(model.parameters()).device, model.head.rows[0].shape[1]
         kept = {name: tensor.to(device) for name, tensor in self.kept.items()}
         sums = Sums.of(kept, model.decoder.channels, width)
+        if not consistent(sums, len(model.classes)):
+            raise TissError(
+                "the sums kept with the model are damaged: copy its folder again", setting="method"
+            )
         if not torch.allclose(sums.encoder, checksum(model), rtol=1e-6):
             raise TissError("the sums kept with the model come from another encoder", setting="method")
         return sums
@@ -96,7 +101,7 @@ class Analytic(Method):
     def solve(self, model: SegmentationModel) -> None:
         """Sets the head to what the sums say."""
         how, head = self.settings, model.head
-        with torch.autocast(head.rows[0].device.type, enabled=False):
+        with without_autocast(head.rows[0]), exact_products():
             rows, biases = solve(self.known(model), project_of(model), how.ridge, how.rounds)
         sizes = model.group_sizes()
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
@@ -138,7 +143,7 @@ class Analytic(Method):
             unlabelled = shares[:, BACKGROUND] * pure
             drawn = unlabelled * (keys < part) / part
             used = (labelled.sum(dim=1) + drawn) > 0
-            with torch.autocast(device.type, enabled=False):
+            with without_autocast(features), exact_products():
                 random = project(features[used])
                 weight = labelled[used].sum(dim=1) + drawn[used]
                 scatter += (random * weight[:, None]).T @ random
@@ -197,6 +202,17 @@ class LdaSettings(AnalyticSettings):
 @register_method("lda", "as analytic, on the encoder's own features", title="LDA")
 class Lda(Analytic):
     Settings = LdaSettings
+
+
+def consistent(sums: Sums, classes: int) -> bool:
+    """Whether the parts of sums from a file belong together, for at most `classes` channels."""
+    steps, patches = len(sums.open_counts), len(sums.patches)
+    return (
+        len(sums.sums) == sums.classes <= classes
+        and sums.labelled.shape == (steps, sums.classes)
+        and all(len(part) == patches for part in (sums.scales, sums.weights, sums.steps))
+        and bool(((sums.steps >= 0) & (sums.steps < steps)).all())
+    )
 
 
 def smallest(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:

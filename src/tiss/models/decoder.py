@@ -247,10 +247,10 @@ class RandomHead(Head):
 
     def forward(self, decoded: Tensor) -> Tensor:
         with torch.autocast(decoded.device.type, enabled=False):
-            rows, biases = self.joined()
+            rows, biases = (part.float() for part in self.joined())
             shifted = (decoded.float() - self.shift[:, None, None]) / self.scale
-            random = F.relu(F.conv2d(shifted, self.matrix[:, :, None, None]))
-            return F.conv2d(random, rows[:, :, None, None], biases)
+            random = F.relu(F.conv2d(shifted, self.matrix.float()[:, :, None, None]))
+            return F.conv2d(random, rows[:, :, None, None], biases).to(self.rows[0].dtype)
 
 
 @HEADS.register("cosine")
