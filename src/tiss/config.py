@@ -139,7 +139,7 @@ class EvalConfig:
     )
     batch: int = setting(16, "images per batch")
     size: int | None = setting(None, "shorter side and window (None: the training crop)")
-    images: int | None = setting(None, "for a trial run: test on so many images only (tables say so)")
+    images: int | None = setting(None, "for a trial run: test on this many images only (tables say so)")
 
 
 @dataclass(frozen=True)

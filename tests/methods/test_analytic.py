@@ -20,6 +20,7 @@ from tiss.errors import TissError
 from tiss.files import read_tensors, write_tensors
 from tiss.methods.analytic import patch_shares
 from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack
+from tiss.models import from_pretrained
 from tiss.user.export import export_model
 
 WIDTH, RIDGE = 6, 1e-3
@@ -233,6 +234,14 @@ def test_a_base_gives_the_encoder_and_the_head_is_solved_again(tmp_path: Path) -
         assert (tmp_path / "based" / path).read_bytes() == (tmp_path / "wide" / path).read_bytes(), path
     with pytest.raises(TissError, match="its head: random; this run needs linear"):
         run_experiment(toy_config("mib", base=str(tmp_path / "wide"), out=str(tmp_path / "mib")))
+
+
+def test_a_base_that_was_trained_with_sigmoids(tmp_path: Path) -> None:
+    run_experiment(toy_config("star", out=str(tmp_path / "star")), reporter=Reporter(), steps=1)
+    assert from_pretrained(tmp_path / "star" / "step-0").rule == "sigmoid"
+    config = toy_config("lda", base=str(tmp_path / "star"), out=str(tmp_path / "lda"))
+    run_experiment(config, reporter=Reporter(), steps=1)
+    assert from_pretrained(tmp_path / "lda" / "step-0").rule == "softmax"
 
 
 def test_a_head_on_random_features_is_two_convolutions_in_an_exported_file(tmp_path: Path) -> None:

@@ -192,6 +192,12 @@ def test_a_frozen_encoder_stays_as_it_was(story: Path, tmp_path: Path):
     assert not torch.equal(first.head.rows[0], frozen.head.rows[0])
 
 
+def test_a_mask_transformer_is_trained_with_a_method_that_fits_it(story: Path, tmp_path: Path):
+    words = ["--encoder", "vit_micro_patch8", "--decoder", "mask", "--epochs", 1, "--size", 32]
+    tiss("train", story / "warehouse", "--out", tmp_path / "out", *words, "--pretrained", "none")
+    assert SegmentationModel.from_pretrained(tmp_path / "out").record["method"] == "mib"
+
+
 class GoesDown(BaseException):
     """The machine, at any moment: nobody catches it."""
 

@@ -26,6 +26,7 @@ from tiss.models import RandomHead, SegmentationModel, tokens
 from tiss.randomness import seed_of
 from tiss.scenarios import Step
 
+HEADS = ("linear", "cosine", "random")  # those that read single patches
 PURE = 0.5  # a patch counts as unlabelled if more than this share of it is, and no class has a pixel there
 FIRST_BATCHES = 4  # give the mean and the deviation of the features
 ALL_PATCHES = 500  # images; of larger steps a part of the unlabelled patches enters the sums
@@ -61,7 +62,7 @@ class Analytic(Method):
 
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
-        if model.architecture.head not in ("linear", "cosine", "random"):
+        if model.architecture.head not in HEADS:
             raise TissError(
                 f"{self.name} needs a head that reads single patches, not {model.architecture.head!r}",
                 setting="method",
@@ -111,6 +112,7 @@ class Analytic(Method):
     def replace_head(self, model: SegmentationModel, batches: Batches) -> None:
         """A head to be solved for the one that step 0 was trained with."""
         model.set_head("random" if self.settings.width else "linear", self.settings.width)
+        model.rule = "softmax"  # also where the encoder was trained with sigmoids
         if not isinstance(model.head, RandomHead):
             return
         sums = torch.zeros(3, model.decoder.channels, dtype=torch.float64, device=model.head.shift.device)

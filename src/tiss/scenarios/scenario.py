@@ -111,7 +111,7 @@ class Scenario:
     values: Groups  # the data set's label values, group by group, in the order of the channels
     lists: tuple[tuple[str, ...], ...]  # training ids of each group
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
-    limit: int | None = None  # of a trial run: at most so many test images
+    limit: int | None = None  # of a trial run: at most this many test images
     joined: bool = False
     memory: int = 0  # training images of earlier steps that later ones show again
     seed: int = 0  # of their choice
@@ -249,7 +249,7 @@ def load_scenario(
         order: order of the classes, see `parse_order`.
         lists: a folder with the training ids of each step, which then replace the setup's selection.
         holdout: share of the training ids kept out of every step and scored instead of the test.
-        eval_images: for trial runs, test on so many images only.
+        eval_images: for trial runs, test on this many images only.
         on_error: "stop" at the first pair of files that cannot be read, or "skip" all such pairs, which the data
             set then lists in `left_out`. Every image is decoded once to find them.
     """

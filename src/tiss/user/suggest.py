@@ -113,7 +113,7 @@ def choose(
 
 
 def write_suggestions(out: Path, found: Sequence[Suggestion]) -> None:
-    """list.txt, a path a line, and sheet.png, the images as they are numbered there."""
+    """list.txt, one path per line, and sheet.png, the images with their numbers in the list."""
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "list.txt", "".join(f"{one.path}\n" for one in found))
     images = (Image.fromarray(read_image(one.path).permute(1, 2, 0).numpy()) for one in found)

@@ -19,8 +19,9 @@ from tiss.engine.session import Session, freeze_copy, resolve_for
 from tiss.errors import TissError
 from tiss.files import Lock, existing, reserve
 from tiss.files.atomic import sync
+from tiss.methods.analytic import HEADS as PATCHWISE
 from tiss.methods.base import METHODS, settings_from
-from tiss.models import SegmentationModel, outline
+from tiss.models import SegmentationModel, outline, resolve
 from tiss.scenarios import Step
 from tiss.user import changes, compare
 from tiss.user.compare import ImageSet
@@ -55,6 +56,8 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
     model = ModelConfig(encoder, options.decoder, pretrained, allow_pickle=options.allow_pickle)
     automatic = "recall" if pretrained is None else "analytic"
+    if resolve(model).head not in PATCHWISE:
+        automatic = "mib"
     method = automatic if options.method == "auto" else options.method
     recipe = "demo" if pretrained is None else "tuned"
     config = make_config(options, step, model, recipe, method, options.size or choose_size(dataset))
@@ -245,8 +248,7 @@ def choose_method(asked: str, model: SegmentationModel, source: StepFolder) -> s
     gaussians = {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
     held = [made_by] if made_by in SOLVED and state else ["recall"] if shapes == gaussians else []
     if asked == "auto":
-        fits = model.architecture.head in ("linear", "cosine", "random")
-        return held[0] if held and fits else "mib"
+        return held[0] if held and model.architecture.head in PATCHWISE else "mib"
     if METHODS.get(asked).joint:
         raise TissError(f"{asked}: needs all the old images: use mib or recall", setting="method")
     if asked in (*SOLVED, "recall") and asked not in held:
