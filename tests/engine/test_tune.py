@@ -44,11 +44,17 @@ def config_of(method: str, **train: float) -> RunConfig:
     return replace(config, method=settings_from(config.method))
 
 
-def test_the_command(table: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command(
+    table: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     file, out = tmp_path / "mine.yaml", tmp_path / "out"
+    read, splits = Folder.read, set()
+    monkeypatch.setattr(Folder, "read", lambda self, split, id: (splits.add(split), read(self, split, id))[1])
+    table["defaults"]["train"]["loader"] = "memory"  # in this process
     file.write_text(yaml.safe_dump(table))
     words = ["tune", str(file), "--holdout", "0.3", "--out", str(out)]
     assert main(words) == 0
+    assert splits == {"train"}
     printed = capsys.readouterr()
     assert "6 of 6 runs done" in printed.err and " left\n" in printed.err
     assert printed.out.count("as the grid has it") == printed.out.count("← best") == 2

@@ -78,7 +78,7 @@ def trials_table(searches: Sequence[Search]) -> Table:
             first = trial is search.trials[0]
             text = _text(trial) + (" ← best" if trial is best else "")
             rows.append(Row((label if first else "", text), cells, label, rule=first))
-    notes = ("The first trial of a method has the grid's settings. All decides. –: the trial failed.",)
+    notes = ("Ranked within each method. All decides; of equal trials, the first. –: the trial failed.",)
     return Table(TITLE, ("method", "settings"), tuple(map(Column, PARTS)), tuple(rows), notes)
 
 
