@@ -1,4 +1,4 @@
-"""`tiss grid` and `tiss demo`: tables of runs."""
+"""`tiss grid`, `tiss tune` and `tiss demo`: tables of runs."""
 
 import sys
 import time
@@ -13,12 +13,16 @@ from tiss.errors import TissError, suggest
 
 
 @dataclass(frozen=True)
-class Options:
+class TableOptions:
     file: str | None = setting(None, "YAML file, or one of the paper's tables", positional=True)
     out: str | None = setting(None, "grid folder (None: runs/<name of the file>)")
     root: str | None = setting(None, "folder of the data set, for every run", sets="data.root")
     seeds: tuple[int, ...] | None = setting(None, "seeds instead of the file's, with commas")
     pretrained: str | None = setting(None, "encoder weights, for every run", sets="model.pretrained")
+
+
+@dataclass(frozen=True)
+class Options(TableOptions):
     done: str | None = setting(None, "folder of records (tiss report --collect) of runs to leave out")
     list: bool = setting(False, "print each run as a tiss run command, for any scheduler, and stop")
     tables: bool = setting(False, "list the paper's tables and stop")
@@ -81,7 +85,7 @@ def without_recorded(cells: list[Any], folder: Path) -> list[Any]:
     return left
 
 
-def with_options(table: dict[str, Any], options: Options) -> dict[str, Any]:
+def with_options(table: dict[str, Any], options: TableOptions) -> dict[str, Any]:
     """The table with the command line's data folder, weights and seeds."""
     over: dict[str, Any] = {"data": {"root": options.root}} if options.root else {}
     if options.pretrained:
@@ -103,6 +107,56 @@ def load_table(name: str) -> dict[str, Any]:
     if name not in tables():
         raise TissError(suggest(name, tables(), "table (or give a .yaml file)"))
     return read_yaml(str(files("tiss") / "grids" / f"{name}.yaml"))
+
+
+@dataclass(frozen=True)
+class TuneOptions(TableOptions):
+    out: str | None = setting(None, "folder of the trials (None: runs/<name of the file>-tune)")
+    holdout: float = setting(0.2, "share of the training images that is held out and chooses")
+    trials: int | None = setting(
+        None, "trials per method, the grid's own settings among them (None: tune.trials, or 8)"
+    )
+
+
+def tune(options: TuneOptions) -> int:
+    """Gives each method of a grid the same number of trials over its own knobs: the learning rate of later steps and
+    its main weights. The first trial has the grid's settings, the others cover the knobs' ranges. Held-out training
+    images choose, by the mIoU of all classes after the last step; the test set is never read. Only the first seed is
+    tried. Ctrl-C and the same command resumes; several machines may share the folder, as with tiss grid.
+
+    Writes tuned.yaml (the same grid with the settings found, for tiss grid), tune.html (all trials) and tune.json.
+
+    A grid may set the number of trials and a method's knobs. Two numbers are a range, which is covered on a logarithmic
+    scale: of train settings in multiples of the run's own value, of method settings in values.
+
+      tune: {trials: 12, knobs: {mib: {train.step_lr: [0.1, 10], method.distillation: [3, 300]}}}
+
+    Examples:
+      tiss tune mine.yaml
+      tiss tune mine.yaml --trials 12 --holdout 0.1 --out runs/mine-tune
+      tiss grid runs/mine-tune/tuned.yaml --out runs/mine        # then, on the test set
+    """
+    if options.file is None:
+        raise TissError("FILE missing; usage: tiss tune FILE [options], for example: tiss tune mine.yaml")
+    from tiss.engine.grid import check_table, work
+    from tiss.engine.progress import TerminalReporter
+    from tiss.engine.tune import plan_trials
+    from tiss.report.render import print_table
+    from tiss.report.tune import trials_table, write_tuned
+
+    table = load_table(options.file)
+    check_table(table)
+    out = Path(options.out or Path("runs") / f"{Path(options.file).stem}-tune")
+    searches = plan_trials(with_options(table, options), options.holdout, options.trials, out)
+    # the first trial of every method, then the second, …: where it is stopped, all have had the same number
+    trials = [trial for several in zip(*(one.trials for one in searches), strict=True) for trial in several]
+    state = work([trial.cell for trial in trials], out, TerminalReporter())
+    print_table(trials_table(searches))
+    for path in write_tuned(table, searches, out):
+        print(path)
+    if failed := sum(one == "failed" for one in state.values()):
+        print(f"{failed} of {len(trials)} trials failed: see {out}/claims/*.failed.txt", file=sys.stderr)
+    return 0
 
 
 DEMO_METHODS = ("ft", "mib", "tiss", "offline")

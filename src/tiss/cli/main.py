@@ -17,6 +17,7 @@ COMMANDS = {
     "report": ("report:report", "tables and a page from finished runs"),
     "figure": ("report:figure", "curves, maps, predictions and similarities as SVG and PNG"),
     "grid": ("grid:grid", "a table of runs with shared first steps, on any number of workers"),
+    "tune": ("grid:tune", "the same number of trials for each method of a grid, on held-out images"),
     "bench": ("bench:bench", "speed and memory of this machine"),
     "bench data": ("bench:loaders", "speed of the data loaders"),
     "train": ("models:train", "a first model from your own labelled images"),
@@ -41,7 +42,9 @@ COMMANDS = {
 }
 
 # how a command that was stopped resumes
-RESUMED = dict.fromkeys(("demo", "run", "train", "extend"), " with --resume") | {"grid": "", "predict": ""}
+RESUMED = dict.fromkeys(("demo", "run", "train", "extend"), " with --resume") | dict.fromkeys(
+    ("grid", "tune", "predict"), ""
+)
 
 ABOUT = """tiss: incremental semantic segmentation.
 

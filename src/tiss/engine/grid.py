@@ -31,6 +31,7 @@ SHAPES = {
     "runs": "a list of settings, such as [{method: ft}, {method: mib}]",
     "axes": "a list of values for each key, such as {task: [15-1, 19-1]}; seeds have their own key",
     "seeds": "a list of different whole numbers, such as [0, 1, 2]",
+    "tune": "what tiss tune takes, such as {trials: 8, knobs: {mib: {train.step_lr: [0.1, 10]}}}",
 }
 
 
@@ -84,25 +85,41 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     `train.lr` to lists whose every combination is taken; `seeds` is the innermost axis. `order: random:0..4` stands
     for five runs with other orders of the classes, which reports pool.
     """
-    check_table(table)
-    axes = dict(table.get("axes") or {})
-    axes["seed"] = list(table.get("seeds", [0]))
     configs = []
+    for run, seed in itertools.product(combinations(table), table.get("seeds", [0])):
+        for order in orders_of(run):
+            config = from_mapping(RunConfig, {**run, "seed": seed, "order": order})
+            configs.append(replace(config, method=settings_from(config.method)))
+    return configs
+
+
+def combinations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings of every run, defaults and axes among them, before seeds and random orders multiply them."""
+    check_table(table)
+    axes, found = table.get("axes") or {}, []
     for run in table.get("runs") or [{}]:
         for values in itertools.product(*axes.values()):
             mapping = merge(table.get("defaults") or {}, run)
             for key, value in zip(axes, values, strict=True):
-                for part in reversed(key.split(".")):
-                    value = {part: value}
-                mapping = merge(mapping, value)
-            for order in _orders(mapping.get("order")):
-                config = from_mapping(RunConfig, {**mapping, "order": order})
-                configs.append(replace(config, method=settings_from(config.method)))
-    return configs
+                mapping = merge(mapping, nested(key, value))
+            found.append(mapping)
+    return found
 
 
-def _orders(order: Any) -> list[Any]:
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """One setting by its dotted name, as a mapping of mappings.
+
+    >>> nested("train.lr", 0.1)
+    {'train': {'lr': 0.1}}
+    """
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def orders_of(run: Mapping[str, Any]) -> list[Any]:
     """random:0..4 stands for five orders of the classes."""
+    order = run.get("order")
     span = re.fullmatch(r"random:(\d+)\.\.(\d+)", str(order))
     return [f"random:{seed}" for seed in range(int(span[1]), int(span[2]) + 1)] if span else [order]
 
@@ -112,13 +129,14 @@ def check_table(table: Mapping[str, Any]) -> None:
     unknown = set(table) - set(SHAPES)
     if unknown:
         raise TissError(f"grid: unknown key {sorted(unknown)[0]!r}: it takes {', '.join(sorted(SHAPES))}")
-    about, defaults, runs, axes, seeds = (table.get(key) for key in SHAPES)
+    about, defaults, runs, axes, seeds, tune = (table.get(key) for key in SHAPES)
     fits = {
         "about": isinstance(about, str),
         "defaults": isinstance(defaults, dict),
         "runs": _list_of(runs, dict),
         "axes": isinstance(axes, dict) and "seed" not in axes and all(map(_list_of, axes.values())),
         "seeds": _list_of(seeds, int) and len(set(seeds or ())) == len(seeds or ()),
+        "tune": isinstance(tune, dict) and set(tune) <= {"trials", "knobs"},
     }
     for key, remedy in SHAPES.items():
         if table.get(key) is not None and not fits[key]:

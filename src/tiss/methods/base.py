@@ -43,6 +43,8 @@ class Method:
     solved: ClassVar[bool] = False  # later steps are not trained: `end` does all that is done
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
     tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"
+    # what `tiss tune` tries: ranges of `train.*` in multiples of the run's own value, of `method.*` in values
+    knobs: ClassVar[dict[str, tuple[float, float]]] = {"train.step_lr": (0.1, 10.0)}
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders it works with
     refusal: ClassVar[str] = "does not work with this encoder"  # why other families are refused
     head: ClassVar[str | None] = None  # the kind of head it needs (None: the decoder's own)

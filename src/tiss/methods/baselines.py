@@ -34,6 +34,7 @@ class LwFSettings(Settings):
 @register_method("lwf", "learning without forgetting: cross-entropy + 100 · distillation", title="LwF")
 class LwF(Method):
     Settings = LwFSettings
+    knobs = Method.knobs | {"method.distillation": (5.0, 500.0)}
     uses_teacher = True
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
@@ -52,6 +53,7 @@ class ILTSettings(LwFSettings):
 @register_method("ilt", "LwF + 100 · mean-squared error of the encoder's output", title="ILT")
 class ILT(LwF):
     Settings = ILTSettings
+    knobs = LwF.knobs | {"method.features": (5.0, 500.0)}
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return (-1,)
@@ -76,6 +78,7 @@ class Frozen(Method):
     """Freezes everything after step 0: it shows what the other methods gain over doing almost nothing."""
 
     Settings = FrozenSettings
+    knobs = Method.knobs | {"method.confidence": (0.4, 0.95)}
     uses_teacher = True
     frozen = "everything"  # batch norm and stochastic depth too
 

@@ -53,6 +53,7 @@ class DKD(Method):
     """
 
     Settings = DKDSettings
+    knobs = Method.knobs | {"method.distillation": (0.5, 50.0), "method.reasoning": (0.5, 50.0)}
     uses_teacher = True
     frozen = "statistics"
     model: SegmentationModel

@@ -48,6 +48,7 @@ class MBS(Method):
     """For the mask transformer, whose class tokens it moves apart; new ones start as the background's."""
 
     Settings = MBSSettings
+    knobs = Method.knobs | {"method.distillation": (3.0, 300.0), "method.confidence": (0.4, 0.95)}
     initialise = "background"
     uses_teacher = True
     families = ("vit",)

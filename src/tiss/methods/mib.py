@@ -32,6 +32,7 @@ class MiB(Method):
     """Eq. 1 to 6 of the paper."""
 
     Settings = MiBSettings
+    knobs = Method.knobs | {"method.distillation": (3.0, 300.0)}
     initialise = "background"
     uses_teacher = True
 
@@ -63,6 +64,7 @@ class MiBWithFeatures(MiB):
     """
 
     Settings = FeatureSettings
+    knobs = MiB.knobs | {"method.features": (0.1, 10.0)}
     power: ClassVar[Literal[1, 2]]
     families = ("vit", "hierarchical")
     refusal = "compares patch tokens, which only transformers have (take ilt or another encoder)"

@@ -37,6 +37,7 @@ class TISS(MiB):
     """Eq. 12 and 13 on top of MiB; at step 0 cross-entropy and L_ct."""
 
     Settings = TISSSettings
+    knobs = MiB.knobs | {"method.cd": (0.01, 1.0)}
     families = ("vit", "hierarchical")
     refusal = "contrasts patch tokens, which only transformers have (take mib or another encoder)"
 
@@ -101,3 +102,4 @@ class OnlyContrastSettings(TISSSettings):
 @register_method("mib+ct", "MiB + .1 · L_ct", title="MiB+ct")
 class OnlyContrast(TISS):
     Settings = OnlyContrastSettings
+    knobs = MiB.knobs | {"method.ct": (0.01, 1.0)}  # each value has a first step of its own

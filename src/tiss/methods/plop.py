@@ -41,6 +41,7 @@ class PLOP(Method):
     """
 
     Settings = PLOPSettings
+    knobs = Method.knobs | {"method.pod": (1e-4, 1e-1)}
     initialise = "background"
     uses_teacher = True
     normalised: ClassVar[bool] = False  # bring the POD embedding of each scale to length 1
@@ -126,6 +127,7 @@ class PLOPLong(PLOP):
     """
 
     Settings = PLOPLongSettings
+    knobs = Method.knobs | {"method.pod": (0.1, 10.0)}
     head = "cosine"
     frozen = "statistics"
     normalised = True

@@ -48,6 +48,7 @@ BACKGROUND_DRAWS = 4  # times as many as for a class: the background looks like 
 )
 class Recall(Method):
     Settings = RecallSettings
+    knobs = Method.knobs | {"method.replay": (0.03, 3.0), "method.confidence": (0.3, 0.9)}
     initialise = "background"
     frozen = "everything"  # batch norm and stochastic depth with the backbone
     tuned = {"step_lr": 5e-4, "step_epochs": 5}  # noqa: RUF012 - a class constant, chosen on the holdout of VOC

@@ -141,6 +141,7 @@ class SDR(WithPrototypes, OfficialLwF):
     """Our reading of its formulas: the published code reshapes wrongly for batches of more than one image."""
 
     Settings = SDRSettings
+    knobs = LwF.knobs | {"method.matching": (1e-3, 1e-1)}
 
 
 @dataclass(frozen=True)
@@ -151,3 +152,4 @@ class SDRMiBSettings(PrototypeSettings, MiBSettings):
 @register_method("sdr+mib", "MiB + SDR's four terms", title="SDR+MiB")
 class SDRWithMiB(WithPrototypes, MiB):
     Settings = SDRMiBSettings
+    knobs = MiB.knobs | {"method.matching": (1e-3, 1e-1)}

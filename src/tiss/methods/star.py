@@ -57,6 +57,7 @@ class Star(Method):
     """
 
     Settings = StarSettings
+    knobs = Method.knobs | {"method.features": (0.5, 50.0), "method.discrimination": (0.005, 0.5)}
     uses_teacher = True
     frozen = "statistics"
     model: SegmentationModel
