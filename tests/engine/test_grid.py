@@ -21,6 +21,7 @@ from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
 from tiss.engine.run import Run, run_experiment
 from tiss.engine.run_folder import read_config, run_name
+from tiss.engine.session import Session
 from tiss.errors import TissError
 
 
@@ -198,6 +199,14 @@ def test_solved_methods_start_from_what_another_method_trained(table: dict, tmp_
             assert (cell.folder(grid) / path).read_bytes() == (tmp_path / str(index) / path).read_bytes(), (
                 path
             )
+
+
+def test_a_first_step_that_one_worker_began_is_resumed_by_another(table: dict, tmp_path: Path):
+    cells = plan(few(table, {"method": "ft"}, {"method": "mib"}))
+    with mock.patch.object(Session, "learn", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        work([cells[0]], tmp_path, Reporter())
+    with mock.patch.object(grid_module, "is_finished", lambda folder: "-ft-" in folder.name):
+        assert work(cells, tmp_path, Reporter())[cells[1].name] == "done"
 
 
 def test_a_step_that_is_solved_is_no_shared_first_step(table: dict):

@@ -165,6 +165,14 @@ def test_sums_of_another_encoder_are_refused() -> None:
         session.learn(scenario[1])
 
 
+def test_a_later_step_without_sums_is_refused() -> None:
+    """It would solve a head that knows the step's own classes only."""
+    session, scenario = session_at(1)
+    session.method.load_state({})
+    with pytest.raises(TissError, match="needs the sums of the earlier steps"):
+        session.learn(scenario[1])
+
+
 @pytest.mark.parametrize("name", ["counts", "labelled", "scales", "steps"])
 def test_a_damaged_state_is_one_line(name: str) -> None:
     session, scenario = session_at(1)

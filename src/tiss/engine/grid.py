@@ -202,14 +202,19 @@ def base_key(run: Run) -> str | None:
 
 def commands(cells: list[Cell], grid: Path) -> Iterator[str]:
     """Every run as an ordinary command, first steps first, for any scheduler."""
-    bases: dict[Path | None, Cell] = {}
-    for cell in cells:
-        bases.setdefault(cell.base_folder(grid), cell)
-    for base, cell in bases.items():
-        if base is not None:
-            yield cell.first.command(base, extra=["--steps", "1"])
+    for cell in bases_of(cells).values():
+        yield cell.command(grid / "bases" / str(cell.base), extra=["--steps", "1"])
     for cell in cells:
         yield cell.command(cell.folder(grid), cell.base_folder(grid))
+
+
+def bases_of(cells: list[Cell]) -> dict[str, Cell]:
+    """Who trains each shared first step: the same run in every worker, so that any of them can resume it."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.base is not None:
+            found.setdefault(cell.base, cell.first)
+    return found
 
 
 def command_of(config: RunConfig, extra: Iterable[str] = ()) -> str:
@@ -237,11 +242,12 @@ def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -
     """Does every cell that nobody else does; returns what became of each: done, failed or elsewhere."""
     start = time.monotonic()
     state = {cell.name: "done" for cell in cells if is_finished(cell.folder(grid))}
+    bases = bases_of(cells)
     before = len(state)
     reporter.say(_progress(cells, grid, state, before, 0))
     while left := [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]:
         for cell in left:
-            state[cell.name] = _attempt(cell, grid, reporter)
+            state[cell.name] = _attempt(cell, bases, grid, reporter)
             reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
         if all(state[cell.name] == "elsewhere" for cell in left):
             time.sleep(wait)  # other workers have what is left, or its base
@@ -258,7 +264,7 @@ def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int,
     return f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}"
 
 
-def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
+def _attempt(cell: Cell, bases: Mapping[str, Cell], grid: Path, reporter: Reporter) -> str:
     """One cell: done, failed, or busy elsewhere."""
     if is_finished(cell.folder(grid)):
         return "done"
@@ -278,7 +284,7 @@ def _attempt(cell: Cell, grid: Path, reporter: Reporter) -> str:
                     if not mine:
                         return "elsewhere"
                     reporter.say(f"grid: first step {base.name}")
-                    execute(cell.first.run, base, None, reporter, steps=1)
+                    execute(bases[base.name].run, base, None, reporter, steps=1)
             reporter.say(f"grid: {folder.name}")
             execute(cell.run, folder, str(base) if base else cell.config.base, reporter)
             failure.unlink(missing_ok=True)

@@ -79,8 +79,12 @@ class Analytic(Method):
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         """Adds the step's sums to those kept, and solves the head."""
         model.eval()
-        if not self.kept:
+        if step.index == 0:
             self.replace_head(model, batches)
+        elif not self.kept:
+            raise TissError(
+                f"{self.name}: needs the sums of the earlier steps: begin at step 0", setting="method"
+            )
         found = self.sums_of(step, model, batches)
         if self.kept:
             found = self.known(model).added(found)
