@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 import tiss as package
 from tests.user.story import Refused, Said
-from tiss.user.suggest import COLUMNS, choose
+from tiss.engine.predictor import Predictor
+from tiss.models import SegmentationModel
+from tiss.user.suggest import COLUMNS, choose, look
 
 
 def test_the_unsure_and_the_new_come_first():
@@ -19,6 +22,17 @@ def test_the_unsure_and_the_new_come_first():
     labelled = [place for place, _ in choose(unsure, points, points[[0, 4]], 5)]
     assert labelled == [2, 3]  # what is labelled, or like it, is left out
     assert list(choose(unsure, points[[0] * 5], np.empty((0, 2)), 5))[1:] == []
+
+
+def test_with_sigmoids_the_logit_of_the_background_means_nothing(story: Path):
+    model = SegmentationModel.from_pretrained(story / "first")
+    model.rule = "sigmoid"
+    image = torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8)
+    found = []
+    for bias in (0.0, 9.0):
+        model.head.biases[0].data[0] = bias
+        found.append(look(Predictor(model, 32), image))
+    assert found[0][0] == found[1][0] and np.array_equal(found[0][1], found[1][1])
 
 
 def test_a_list_and_a_contact_sheet(story: Path, tmp_path: Path, said: Said, refused: Refused):

@@ -19,6 +19,7 @@ from tiss.engine.predictor import Predictor, resize
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.files import write_bytes, write_text
+from tiss.models import comparable
 from tiss.user.items import find_images
 from tiss.user.model_source import find_source, open_predictor
 from tiss.user.predict import arrange, to_png
@@ -77,7 +78,7 @@ def look(predictor: Predictor, image: Tensor) -> tuple[float, np.ndarray]:
     """How unsure the model is of an image uint8 3 × H × W, and the image's point in feature space."""
     model = predictor.model
     output = model(resize(image[None].to(predictor.device), predictor.size), ("decoder",))
-    scores = output.logits.float()
+    scores = comparable(output.logits.float(), model.rule)
     scores = scores.sigmoid() if model.rule == "sigmoid" else scores.softmax(dim=1)
     first, second = scores.topk(2, dim=1).values.unbind(dim=1)
     unsure = (1 - (first - second)).flatten()  # h·w
