@@ -143,7 +143,7 @@ def test_a_failed_trial_is_counted_and_not_chosen(
     assert method["found"] == {} and method["trials"][1]["miou"] is None
     usual = -1.0
     assert main([*words[:-1], str(tmp_path / "other")]) == 2
-    assert "none of 2 trials finished" in capsys.readouterr().err
+    assert "no trial finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,8 @@ def test_a_failed_trial_is_counted_and_not_chosen(
         ({"defaults": {"base": "runs/x"}}, "", "base: that first step may have seen the held-out images"),
         ({"runs": [{"method": "offline"}]}, "", "nothing to tune"),
         ({"tune": {"trial": 3}}, "", "grid: tune"),
+        ({"tune": {"knobs": ["mib"]}}, "", "grid: tune"),
+        ({"tune": {"knobs": {"mib": {"train.step_lr": 3}}}}, "", "mib.train.step_lr takes numbers"),
         ({"tune": {"knobs": {"mbi": {}}}}, "", "did you mean 'mib'"),
         (
             {"tune": {"knobs": {"mib": {"train.step_lr": [1, 0.1]}}}},
@@ -178,6 +180,12 @@ def test_a_mistake_is_one_line(
     text = capsys.readouterr().err
     assert message in text and text.count("\n") == 1
     assert not out.exists()
+
+
+def test_the_grid_s_knobs_replace_the_method_s():
+    text = "{lda: {method.ridge: [1e-3, 1e-2]}}"  # which YAML reads as text
+    assert knobs_of("lda", yaml.safe_load(text)) == {"method.ridge": (1e-3, 1e-2)}
+    assert knobs_of("mib", yaml.safe_load(text)) == METHODS.get("mib").knobs
 
 
 def test_all_methods_try_the_same_multiples_of_the_learning_rate():

@@ -86,7 +86,7 @@ def expand(table: Mapping[str, Any]) -> list[RunConfig]:
     for five runs with other orders of the classes, which reports pool.
     """
     configs = []
-    for run, seed in itertools.product(combinations(table), table.get("seeds", [0])):
+    for run, seed in itertools.product(combinations(table), table.get("seeds") or [0]):
         for order in orders_of(run):
             config = from_mapping(RunConfig, {**run, "seed": seed, "order": order})
             configs.append(replace(config, method=settings_from(config.method)))
@@ -136,7 +136,9 @@ def check_table(table: Mapping[str, Any]) -> None:
         "runs": _list_of(runs, dict),
         "axes": isinstance(axes, dict) and "seed" not in axes and all(map(_list_of, axes.values())),
         "seeds": _list_of(seeds, int) and len(set(seeds or ())) == len(seeds or ()),
-        "tune": isinstance(tune, dict) and set(tune) <= {"trials", "knobs"},
+        "tune": isinstance(tune, dict)
+        and set(tune) <= {"trials", "knobs"}
+        and isinstance(tune.get("knobs", {}), dict),
     }
     for key, remedy in SHAPES.items():
         if table.get(key) is not None and not fits[key]:

@@ -4,12 +4,13 @@ A trial is a run of the grid with other values of the method's knobs, so finishe
 steps are shared. The test set is never read. The settings found are written as a grid.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiss.config import RunConfig, merge, to_mapping
+from tiss.config import RunConfig, convert, merge, to_mapping
 from tiss.engine.grid import Cell, combinations, is_finished, nested, orders_of, plan
 from tiss.engine.results import read_results
 from tiss.engine.run_folder import flatten
@@ -20,7 +21,7 @@ from tiss.randomness import stream
 
 TRIALS = 8
 BASES = (2, 3, 5, 7, 11, 13)  # of the Halton sequence, one per knob
-Knobs = Mapping[str, Sequence[float]]
+Knobs = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ class Search:
         """The finished trial with the highest mIoU; of equal ones the first."""
         done = [(miou, trial) for trial in self.trials if (miou := trial.miou) is not None]
         if not done:
-            raise TissError(
-                f"{self.first.name}: none of {len(self.trials)} trials finished; see claims/*.txt"
-            )
+            raise TissError(f"{self.first.name}: no trial finished: see claims/*.failed.txt")
         return max(done, key=lambda one: one[0])[1]
 
 
@@ -111,18 +110,18 @@ def plan_trials(table: Mapping[str, Any], holdout: float, trials: int | None, ou
     return [Search(place, ranges[n], planned[n :: len(runs)]) for n, place in enumerate(runs)]
 
 
-def knobs_of(method: str, asked: Mapping[str, Knobs]) -> Knobs:
-    """The knobs of a method: the grid's, or else its own."""
+def knobs_of(method: str, asked: Mapping[str, Any]) -> Knobs:
+    """The range of each knob of a method: the grid's, or else the method's own."""
     for name in asked:
         METHODS.get(name)  # unknown: an error with a suggestion
-    knobs = asked.get(method, METHODS.get(method).knobs)
+    where, knobs = f"tune.knobs.{method}", asked.get(method, METHODS.get(method).knobs)
     if not isinstance(knobs, Mapping) or not 0 < len(knobs) <= len(BASES):
-        raise TissError(f"tune.knobs.{method}: give one to {len(BASES)} settings, each with a range")
-    for key, span in knobs.items():
-        numbers = isinstance(span, list | tuple) and all(type(value) in (int, float) for value in span)
-        if not numbers or len(span) != 2 or not 0 < span[0] < span[1]:
-            raise TissError(f"tune.knobs.{method}.{key}: give two numbers above 0, the smaller one first")
-    return knobs
+        raise TissError(f"{where}: give one to {len(BASES)} settings, each with a range")
+    ranges = {key: convert(span, tuple[float, float], f"{where}.{key}") for key, span in knobs.items()}
+    for key, (low, high) in ranges.items():
+        if not 0 < low < high < math.inf:
+            raise TissError(f"{where}.{key}: give two numbers above 0, the smaller one first")
+    return ranges
 
 
 def draw(knobs: Knobs, config: RunConfig, count: int) -> list[dict[str, float]]:
@@ -148,8 +147,7 @@ def draw(knobs: Knobs, config: RunConfig, count: int) -> list[dict[str, float]]:
 
 def usual_value(config: RunConfig, key: str) -> Any:
     """What a knob is without tuning; None where the method decides."""
-    known = {name: value for name, value in flatten(to_mapping(config)).items() if name != "method.name"}
-    known = {name: value for name, value in known.items() if name.startswith(("train.", "method."))}
+    known = flatten({"train": to_mapping(config.train), "method": to_mapping(config.method)})
     if key not in known:
         raise TissError(suggest(key, known, f"knob of {config.method.name}"))
     value = known[key]
