@@ -36,7 +36,6 @@ GRAIN, LARGEST = 32, 512  # of the training crop
 PAGE = 8 << 20  # bytes: report.html with its images, about
 MOST_AREAS = 200  # training images on which areas are compared, about
 MOST_SAMPLES = 64  # images that set the background of a SegFormer
-SOLVED = ("analytic", "lda")  # methods whose sums a model's folder may hold
 WORK = ".training"  # ending of the folder that holds the checkpoint until the model is there
 
 
@@ -97,7 +96,7 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     recipe = str(start.record.get("recipe") or usual)
     config = make_config(options, step, model, recipe, method, options.size or seen_size(start))
     config = replace(config, base=str(source.folder))
-    usable = method in (*SOLVED, "recall", str(start.record.get("method")))
+    usable = again or method in ("recall", str(start.record.get("method")))
     state = folder.method_state() if usable else None
     config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
@@ -246,12 +245,13 @@ def choose_method(asked: str, model: SegmentationModel, source: StepFolder) -> s
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     count, width = len(model.classes), model.decoder.channels
     gaussians = {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
-    held = [made_by] if made_by in SOLVED and state else ["recall"] if shapes == gaussians else []
+    solved = made_by in METHODS and METHODS.get(made_by).solved
+    held = [made_by] if solved and state else ["recall"] if shapes == gaussians else []
     if asked == "auto":
         return held[0] if held and model.architecture.head in PATCHWISE else "mib"
     if METHODS.get(asked).joint:
         raise TissError(f"{asked}: needs all the old images: use mib or recall", setting="method")
-    if asked in (*SOLVED, "recall") and asked not in held:
+    if (asked == "recall" or METHODS.get(asked).solved) and asked not in held:
         what = "the class statistics" if asked == "recall" else "the sums"
         raise TissError(
             f"{asked}: needs {what} of its old images, which {source.path} lacks: use {(held or ['mib'])[0]}",
