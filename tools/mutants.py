@@ -143,11 +143,15 @@ def passes(tree: Path, tests: list[Path], limit: float) -> bool:
     return bool(ended) and status == 0
 
 
+def find(folder: Path, patterns: str) -> list[Path]:
+    found = {pattern: sorted(folder.glob(pattern)) for pattern in patterns.split()}
+    if gone := [pattern for pattern, files in found.items() if not files]:
+        raise SystemExit(f"{folder}: no such file: {', '.join(gone)}")
+    return [file for files in found.values() for file in files]
+
+
 def try_area(tree: Path, area: str, count: int) -> None:
-    sources, tests = (
-        [match for pattern in patterns.split() for match in sorted((tree / folder).glob(pattern))]
-        for patterns, folder in zip(AREAS[area], ("src/tiss", "tests"), strict=True)
-    )
+    sources, tests = find(tree / "src/tiss", AREAS[area][0]), find(tree / "tests", AREAS[area][1])
     start = time.monotonic()
     if not passes(tree, tests, 1000):
         raise SystemExit(
