@@ -148,7 +148,7 @@ def test_a_model_has_every_class_step_by_step(story: Path):
         assert ("Area of the old classes" in part) == (step > 0)
         assert re.search(r'scope="row">disc</th>(<td[^>]*>[^<]+</td>)+', part)
     chart = html[html.index("<svg") : html.index("</svg>")]
-    assert all(name in chart for name in ("disc", "square", "star", "moon", "step 2", "IoU", "pixels"))
+    assert all(name in chart for name in ("disc", "square", "star", "moon", "step 2", "IoU", "area"))
 
 
 def test_a_class_that_shrinks_is_red():

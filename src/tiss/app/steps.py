@@ -28,8 +28,8 @@ from tiss.user.model_source import Source, find_source, line_of, open_predictor,
 
 KEPT_MODELS, KEPT_MASKS = 3, 24
 Report = Sequence[ClassChange]  # what a step's report.json says
-MEASURES = {"IoU in %": ("before", "after"), "% of the pixels": ("area_before", "area_after")}
 MOST_ROWS = 40  # of the chart: the classes that changed most
+LARGEST = 200  # of areas in the chart, in % of the area before
 RED = "#d03030"
 
 
@@ -134,24 +134,23 @@ def changes_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup:
     if not rows:
         return Markup()
     colours = dict(zip(classes, np.array(class_colours(len(classes))) / 255, strict=True))
-    size = 1.3 + 2.2 * len(reports), (1 + 0.2 * len(rows)) * len(MEASURES)
-    with canvas(*size, len(MEASURES), len(reports), sharey=True, squeeze=False) as (drawn, axes):
-        for line, (measure, pair) in zip(axes, MEASURES.items(), strict=True):
-            for step, (axis, report) in enumerate(zip(line, reports, strict=True)):
-                for one in (one for one in report if one.name in rows):
-                    old, new = (getattr(one, name) for name in pair)
-                    first = one.name == classes[0]
-                    colour, place = INK if first else colours.get(one.name, GRID), rows.index(one.name)
+    size = 1.3 + 2.2 * len(reports), 2 + 0.4 * len(rows)
+    with canvas(*size, 2, len(reports), sharey=True, squeeze=False) as (drawn, axes):
+        for step, ((above, below), report) in enumerate(zip(axes.T, reports, strict=True)):
+            for one in (one for one in report if one.name in rows):
+                first, place = one.name == classes[0], rows.index(one.name)
+                colour, line = INK if first else colours.get(one.name, GRID), RED if one.loss(first) else GRID
+                area = None if one.area_change is None else 100 + one.area_change
+                pairs = (one.before, one.after), (None if area is None else 100, area)
+                for axis, (old, new) in zip((above, below), pairs, strict=True):
                     if old is not None and new is not None:
-                        axis.plot(
-                            [old, new], [place, place], color=RED if one.loss(first) else GRID, zorder=1
-                        )
+                        axis.plot([old, new], [place, place], color=line, lw=2, zorder=1)
                     if old is not None:
-                        axis.plot(old, place, "o", color=colour, mfc="white")
+                        axis.plot(old, place, "o", ms=4, color=colour, mfc="white")
                     if new is not None:
-                        axis.plot(new, place, "o", color=colour)
-                axis.set(title=f"step {step}", xlabel=measure)
-                axis.set_xlim(left=min(0, axis.get_xlim()[0]))
+                        axis.plot(min(new, LARGEST), place, "o", ms=4, color=colour)
+            above.set(title=f"step {step}", xlabel="IoU in %", xlim=(-3, 103))
+            below.set(xlabel="area, % of that before", xlim=(-5, LARGEST + 5))
         axes[0, 0].set_yticks(range(len(rows)), rows, parse_math=False)
         axes[0, 0].set_ylim(len(rows) - 0.5, -0.5)
     return inline_svg(drawn, "app-changes")
