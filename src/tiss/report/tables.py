@@ -278,7 +278,7 @@ def background_notes(experiment: Experiment) -> list[str]:
     found = []
     for series in experiment.series:
         values = [series.iou(experiment.classes[0], step) for step in range(series.steps)]
-        ious = [value and value.mean for value in values]
+        ious = [None if value is None else value.mean for value in values]
         steps = [f"{percent(ious[step - 1])} → {percent(ious[step])} in step {step}" for step in falls(ious)]
         found += [f"{series.label} ({', '.join(steps)})"] if steps else []
     what = f"Warning: the background's IoU fell by more than {BACKGROUND_FALL:g} points"
