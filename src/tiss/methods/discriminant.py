@@ -38,7 +38,9 @@ class Sums:
     weights: Tensor  # K, float32: the unlabelled share of its pixels
     steps: Tensor  # K, int16: its step; a step's patches are in random order
     encoder: Tensor  # 1, float64: a checksum of the weights before the head
-    first_rows: Tensor  # k × M, float32: the head after step 0, the first guess at later unlabelled patches
+    first_rows: (
+        Tensor  # k × M, float32: the head solved after step 0, the first guess at later unlabelled patches
+    )
     first_biases: Tensor  # k, float32
 
     @classmethod
@@ -227,10 +229,9 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
 
 
 def first_share(sums: Sums, unlabelled: Tensor, allowed: Tensor) -> Tensor:
-    """Where sharing out starts: step 0's patches are background, of later ones half is what step 0's head says.
+    """Where sharing out starts: step 0's patches are background, later ones what the head of step 0 makes of them.
 
-    From background alone it may not find the old classes again where the later images look different as a whole. From
-    that head alone the background is only that of step 0, which may consist of the classes that come later.
+    From background alone it may not find the old classes again where the later images look different as a whole.
     """
     share = torch.zeros(len(unlabelled), sums.classes, device=unlabelled.device)
     share[:, BACKGROUND] = 1
@@ -238,7 +239,7 @@ def first_share(sums: Sums, unlabelled: Tensor, allowed: Tensor) -> Tensor:
     if known:
         logits = unlabelled[later] @ sums.first_rows.T + sums.first_biases
         guess = logits.masked_fill(~allowed[later, :known], -torch.inf).softmax(dim=1)
-        share[later, :known] = (share[later, :known] + guess) / 2
+        share[later, :known] = guess
     return share
 
 
