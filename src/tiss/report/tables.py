@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from tiss.evaluation.scores import BACKGROUND_FALL, falls, percent
+from tiss.evaluation.scores import BACKGROUND_FALL, background_falls, percent
 from tiss.report.runs import Experiment, Series, Value
 
 Cell = Value | str | None
@@ -279,7 +279,10 @@ def background_notes(experiment: Experiment) -> list[str]:
     for series in experiment.series:
         values = [series.iou(experiment.classes[0], step) for step in range(series.steps)]
         ious = [None if value is None else value.mean for value in values]
-        steps = [f"{percent(ious[step - 1])} → {percent(ious[step])} in step {step}" for step in falls(ious)]
+        steps = [
+            f"{percent(ious[step - 1])} → {percent(ious[step])} in step {step}"
+            for step in background_falls(ious)
+        ]
         found += [f"{series.label} ({', '.join(steps)})"] if steps else []
     what = f"Warning: the background's IoU fell by more than {BACKGROUND_FALL:g} points"
     return [f"{what}: {'; '.join(found)}."] if found else []
