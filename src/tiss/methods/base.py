@@ -54,6 +54,7 @@ class Method:
     frozen: ClassVar[Literal["nothing", "statistics", "norms", "everything"]] = "nothing"
 
     step: Step  # the current one, set by begin()
+    model: SegmentationModel  # the one that is trained, set by begin()
 
     def __init__(self, settings: Any, steps: int) -> None:
         self.settings = settings
@@ -76,7 +77,7 @@ class Method:
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         """A step starts: the head grows by the step's classes. What is frozen here is so until the step ends."""
-        self.step = step
+        self.step, self.model = step, model
         if step.index > 0 and step.new_classes:
             model.grow(step.new_classes, initialise=self.initialise, seed=seed)
         for norm in batch_norms(model) if step.index > 0 and self.frozen == "norms" else ():

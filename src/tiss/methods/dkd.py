@@ -57,7 +57,6 @@ class DKD(Method):
     uses_teacher = True
     heads = ("linear",)  # whose sums it takes apart
     frozen = "norms"
-    model: SegmentationModel
     old_rows: Tensor  # of the old classes, as they were before the step
 
     def __init__(self, settings: Any, steps: int) -> None:
@@ -69,8 +68,8 @@ class DKD(Method):
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         self.old_rows = model.head.joined()[0][1:].detach().clone()
-        self.model, model.rule = model, "sigmoid"
         super().begin(step, model, seed)
+        model.rule = "sigmoid"
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         weights, to, features = self.settings, output.resolution, full_precision(output.features[0])

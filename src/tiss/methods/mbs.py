@@ -20,7 +20,6 @@ from tiss.losses import centre_labels, cross_entropy
 from tiss.losses.upsampling import full_precision
 from tiss.methods.base import Method, Settings, register_method
 from tiss.models import Need, Output, Resolution, SegmentationModel
-from tiss.scenarios import Step
 
 DISTILLATION = {"voc": 25.0, "ade20k": 50.0}  # published weights
 
@@ -52,14 +51,9 @@ class MBS(Method):
     families = ("vit",)
     heads = ("mask",)
     refusal = "needs class tokens, which only a plain vision transformer can have"
-    model: SegmentationModel
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return model.head.named_needs if self.step.index > 0 else ()
-
-    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        super().begin(step, model, seed)
-        self.model = model
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if teacher is None:

@@ -52,7 +52,6 @@ class Recall(Method):
     heads = ("linear", "cosine")  # which read single patches
     frozen = "everything"  # batch norm and stochastic depth with the backbone
     tuned = {"step_lr": 5e-4, "step_epochs": 5}  # noqa: RUF012 - a class constant, chosen on the holdout of VOC
-    model: SegmentationModel
     old_head: Head  # from step 1 on: as it was before the step, to label background pixels
 
     def __init__(self, settings: Any, steps: int) -> None:
@@ -73,7 +72,6 @@ class Recall(Method):
         else:
             self.memory = {}
         super().begin(step, model, seed)
-        self.model = model
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if self.step.index == 0:

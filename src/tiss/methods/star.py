@@ -59,7 +59,6 @@ class Star(Method):
     uses_teacher = True
     heads = ("linear",)  # which reads single positions
     frozen = "norms"
-    model: SegmentationModel
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
@@ -76,7 +75,7 @@ class Star(Method):
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
         model.rule = "sigmoid"
-        self.model, self._plan = model, ()
+        self._plan = ()
         if step.index == 0:
             self.memory = {}
             return
