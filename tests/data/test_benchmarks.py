@@ -25,6 +25,7 @@ from tiss.data.benchmarks import (
     read_matlab_mask,
     voc_colours,
 )
+from tiss.data.checks import check_split
 from tiss.data.images import load_mask
 from tiss.errors import TissError
 
@@ -257,6 +258,19 @@ def test_cityscapes_label_ids_go_through_the_table(city: Path) -> None:
     write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 18, 255])
     with pytest.raises(TissError, match=r"labelIds\.png: label 255 is a train id"):
         Cityscapes(str(city)).read("train", ID)
+
+
+def test_cityscapes_label_ids_that_are_train_ids_or_interpolated_are_faults(city: Path) -> None:
+    def faults(labels: list[int]) -> list[str]:
+        write_mask(city / f"{LABEL}{LABEL_IDS}", labels)
+        return check_split(Cityscapes(str(city)), "train").faults
+
+    assert faults([7, 21, 23, 26]) == []
+    (fault,) = faults([0, 8, 10, 13, 19])
+    assert "labelIds.png (and 0 more): no label above 19, so train ids" in fault
+    (fault,) = faults([7] * 4 + [13, 20] + [26] * 6)  # from road to car by way of what is between
+    assert "resized by interpolation" in fault
+    assert "1 of 1 masks" in fault
 
 
 def write_polygons(city: Path, objects: list[object]) -> None:

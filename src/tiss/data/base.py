@@ -130,6 +130,7 @@ class Split:
     ids: tuple[str, ...]
     table: np.ndarray  # uint8[256]: label value → channel
     tables: Mapping[str, np.ndarray] = field(default_factory=dict)  # by id
+    every: frozenset[str] = frozenset()  # the ids of all steps, for which a loader in memory reserves room
 
     def __len__(self) -> int:
         return len(self.ids)

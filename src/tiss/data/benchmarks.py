@@ -4,14 +4,15 @@ import struct
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tiss.data.base import DATASETS, IGNORE, check_labels, stop_at
+from tiss.data.base import DATASETS, IGNORE, Entry, check_labels, stop_at
 from tiss.data.classes import class_table, read_table
 from tiss.data.folder import Listing, PairedDataset, missing_folders, read_list
 from tiss.data.images import MAX_PIXELS, Colour, load_mask
@@ -23,6 +24,10 @@ AUGMENTED, ORIGINAL = "SegmentationClassAug", "SegmentationClass"
 ADE_FOLDER = "ADEChallengeData2016"
 IMAGE = "_leftImg8bit.png"
 TRAIN_IDS, LABEL_IDS, POLYGONS = "_gtFine_labelTrainIds.png", "_gtFine_labelIds.png", "_gtFine_polygons.json"
+_BEYOND_TRAIN_IDS = frozenset(
+    range(8, 20)
+)  # labels whose label id is above 19; nearly every street has vegetation
+_LOOKED_AT = 100  # masks per split that are decoded to see whether they were resized by interpolation
 
 
 def voc_colours(count: int = 21) -> list[Colour]:
@@ -169,6 +174,30 @@ class Cityscapes(PairedDataset):
         if by_label_id:
             return _from_label_ids()[values]
         return np.where(values == IGNORE, values, values + np.uint8(1))
+
+    def check(self, split: str, decode: bool) -> tuple[list[str], dict[str, Entry]]:
+        """Also faults of labelIds that hold legal numbers only: train ids, and masks resized by interpolation."""
+        faults, entries = super().check(split, decode)
+        pairs: Mapping[str, Any] = self.listing(split).pairs
+        read = [id for id, one in entries.items() if not one.problem and pairs[id].mask.endswith(LABEL_IDS)]
+        if read and not any(entries[id].present() & _BEYOND_TRAIN_IDS for id in read):
+            example = f"{pairs[read[0]].mask} (and {len(read) - 1} more)"
+            faults = [*faults, f"{example}: no label above 19, so train ids; end such names in {TRAIN_IDS}"]
+        looked = [pairs[id].mask for id in read[:: 1 + len(read) // _LOOKED_AT]]
+        blended = [path for path in looked if _is_blended(load_mask(path))]
+        if blended:
+            what = f"{blended[0]}: resized by interpolation, which makes up labels between two classes"
+            remedy = f"{len(blended)} of {len(looked)} masks looked at; resize labels by nearest neighbour"
+            faults = [*faults, f"{what} ({remedy})"]
+        return faults, entries
+
+
+def _is_blended(values: np.ndarray) -> bool:
+    """Whether labels change by way of the numbers between them: at 27 % of such places or more in a mask that was
+    resized so, at 2 % or less in a true one."""
+    left, middle, right = values[:, :-2], values[:, 1:-1], values[:, 2:]
+    between = (np.minimum(left, right) < middle) & (middle < np.maximum(left, right))
+    return bool(between.sum() > 0.1 * (left != right).sum())
 
 
 @cache

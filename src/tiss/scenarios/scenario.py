@@ -185,12 +185,14 @@ class Scenario:
             for id, steps in exemplars.items()
         }
         more = tuple(id for id in exemplars if id not in own)
-        return Split(self.dataset, "train", ids + more, table(labelled[now]), tables)
+        every = frozenset().union(*self.lists)
+        return Split(self.dataset, "train", ids + more, table(labelled[now]), tables, every)
 
     def _test(self, seen: dict[int, int]) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
         split = "train" if self.held else "test"
         ids = sorted(self.held) if self.held else self.dataset.readable("test")
+        every = frozenset(() if self.limit else ids)
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
@@ -201,7 +203,7 @@ class Scenario:
         table[BACKGROUND] = self.dataset.background_in_test if other is None else BECOMES[other]
         table[1 : len(self.dataset.classes) + 1] = BECOMES[str(self.protocol.unseen)]
         table[list(seen)] = list(seen.values())
-        return Split(self.dataset, split, tuple(ids), table)
+        return Split(self.dataset, split, tuple(ids), table, every=every)
 
     def __str__(self) -> str:
         """The steps as a table: classes, training and test images."""
