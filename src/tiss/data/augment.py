@@ -156,38 +156,44 @@ def crop_batch(
             index = row_starts[:, :, None] + across[:, None, :]  # n × r × w
             return buffer.index_select(0, index.flatten()).view(index.shape)
 
-        def line(row_starts: Tensor, n: slice) -> Tensor:
+        def line(row_starts: Tensor, n: slice, c: slice) -> Tensor:
             left, right = (
-                ((pixels(row_starts, at[n])[:, None] >> shifts) & 255).float()
+                (pixels(row_starts, at[n, c])[:, None] >> shifts).bitwise_and_(255).float()
                 for at in (columns.low, columns.high)
             )
-            return _mix(left, right, columns.weight[n, None, None, :])
+            return _mix(left, right, columns.weight[n, None, None, c])
 
-        def between_rows(n: slice, r: slice) -> Tensor:
+        def between_rows(n: slice, r: slice, c: slice) -> Tensor:
             above, below, weight = rows.low[n, r], rows.high[n, r], rows.weight[n, None, r, None]
             spanned = int(below[0, -1] - above[0, 0]) + 1 if device.type == "cpu" else 0
             if len(above) > 1 or not 0 < spanned < 2 * above.shape[1]:
-                return _mix(line(low[n, r], n), line(high[n, r], n), weight)
+                return _mix(line(low[n, r], n, c), line(high[n, r], n, c), weight)
             # rows of an enlarged image share rows of the file: each of those is interpolated once
-            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned)) * stride[n], n)
+            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned)) * stride[n], n, c)
             upper, lower = (lines.index_select(2, at[0] - above[0, 0]) for at in (above, below))
             return _mix(upper, lower, weight)
 
-        for n, r in _pieces(len(places), crop, device):
-            value = between_rows(n, r)
+        outer = torch.tensor(FILL, dtype=torch.uint8, device=device).view(3, 1, 1)
+        reaching = any(_reaches_out(one, crop) for one in augmentations)
+        at_once = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
+        several = at_once // (crop[0] * crop[1])
+        if reaching and several < 2:  # what is outside is filled, and never computed
+            images.copy_(outer.expand_as(images))
+            labels.fill_(IGNORE)
+        for n, r, c in _pieces(augmentations, crop, at_once):
+            value = between_rows(n, r, c)
             if matrices is not None:
                 value = _distort(value, matrices[n])
-            images[n, :, r] = value.add_(0.5).to(torch.uint8)
-            label = pixels(near[n, r], columns.near[n]) >> 24 & 255
+            images[n, :, r, c] = value.add_(0.5)  # cut off as it is stored
+            label = (pixels(near[n, r], columns.near[n, c]) >> 24).bitwise_and_(255)
             if table is not None:
                 entry = label if table.ndim == 1 else label + 256 * order[n]
                 label = table.flatten().index_select(0, entry.flatten()).view(label.shape)
-            labels[n, r] = label
-        if any(_reaches_out(one, crop) for one in augmentations):
+            labels[n, r, c] = label
+        if reaching and several > 1:
             outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])  # N × h × w
             labels.masked_fill_(outside, IGNORE)
-            for channel, fill in enumerate(FILL):
-                images[:, channel].masked_fill_(outside, fill)
+            torch.where(outside[:, None], outer, images, out=images)
     return images, labels
 
 
@@ -225,15 +231,28 @@ def _parameters(places: Sequence[Place], augmentations: Sequence[Augmentation], 
     return torch.from_numpy(np.array(table, np.float64))
 
 
-def _pieces(count: int, crop: Size, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Slices over samples and rows, of a size that suits the device."""
+def _pieces(
+    augmentations: Sequence[Augmentation], crop: Size, at_once: int
+) -> Iterator[tuple[slice, slice, slice]]:
+    """Slices over samples, rows and columns: several whole windows, or one's part inside its image, row by row."""
     height, width = crop
-    pixels = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
-    samples = max(1, pixels // (height * width))
-    rows = height if samples > 1 else max(1, pixels // width)
-    for first in range(0, count, samples):
-        for top in range(0, height, rows):
-            yield slice(first, first + samples), slice(top, top + rows)
+    if (several := at_once // (height * width)) > 1:
+        for first in range(0, len(augmentations), several):
+            yield slice(first, first + several), slice(height), slice(width)
+        return
+    for n, one in enumerate(augmentations):
+        top, bottom = _inside(one.top, one.height, height)
+        left, right = _inside(one.left, one.width, width)
+        if one.flip:
+            left, right = width - right, width - left
+        rows = max(1, at_once // max(1, right - left))
+        for first in range(top, bottom, rows):
+            yield slice(n, n + 1), slice(first, min(first + rows, bottom)), slice(left, right)
+
+
+def _inside(corner: int, size: int, length: int) -> tuple[int, int]:
+    """Where a window of `length` that begins at `corner` is inside an image of `size`."""
+    return max(0, -corner), max(0, min(length, size - corner))
 
 
 def _mix(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
@@ -268,5 +287,5 @@ def _place(room: int, number: float) -> int:
 
 
 def _reaches_out(one: Augmentation, crop: Size) -> bool:
-    spans = ((one.top, crop[0], one.height), (one.left, crop[1], one.width))
-    return any(first < 0 or first + length > size for first, length, size in spans)
+    inside = _inside(one.top, one.height, crop[0]), _inside(one.left, one.width, crop[1])
+    return inside != ((0, crop[0]), (0, crop[1]))
