@@ -173,13 +173,13 @@ def crop_batch(
             upper, lower = (lines.index_select(2, at[0] - above[0, 0]) for at in (above, below))
             return _mix(upper, lower, weight)
 
-        outer = torch.tensor(FILL, dtype=torch.uint8, device=device).view(3, 1, 1)
         reaching = any(_reaches_out(one, crop) for one in augmentations)
         at_once = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
         several = at_once // (crop[0] * crop[1])
         if reaching and several < 2:  # what is outside is filled, and never computed
-            images.copy_(outer.expand_as(images))
             labels.fill_(IGNORE)
+            for channel, fill in enumerate(FILL):
+                images[:, channel].fill_(fill)
         for n, r, c in _pieces(augmentations, crop, at_once):
             value = between_rows(n, r, c)
             if matrices is not None:
@@ -193,7 +193,8 @@ def crop_batch(
         if reaching and several > 1:
             outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])  # N × h × w
             labels.masked_fill_(outside, IGNORE)
-            torch.where(outside[:, None], outer, images, out=images)
+            for channel, fill in enumerate(FILL):
+                images[:, channel].masked_fill_(outside, fill)
     return images, labels
 
 
