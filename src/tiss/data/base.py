@@ -65,6 +65,9 @@ class Dataset(Protocol):
     classes: tuple[str, ...]  # foreground classes; label value i + 1 is classes[i]
     has_background: bool = True  # False: label 0 means "not a class yet" and never enters a mean
     background_in_test: int = BACKGROUND  # what label 0 becomes in a test; 255 where it is no class
+    domains: tuple[
+        str, ...
+    ] = ()  # where the images come from, if a task is to be divided by that (setup domains)
     default_task: str = ""  # taken where no task is given, such as "15-1"
     default_crop: int = 512
     default_mode: Literal["crop", "slide"] = "crop"  # of the test; "slide" where a centre crop misses classes
@@ -78,6 +81,10 @@ class Dataset(Protocol):
     def read(self, split: str, id: str) -> Sample:
         """Reads one sample; a broken file raises a TissError that names it."""
         ...
+
+    def domain(self, id: str) -> str:
+        """Which of `domains` an image comes from."""
+        raise NotImplementedError
 
     def entries(self, split: str) -> dict[str, Entry]:
         """The class index: what each mask of `split` holds, faulty samples included; here by reading all of them."""

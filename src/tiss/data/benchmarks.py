@@ -6,13 +6,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tiss.data.base import DATASETS, IGNORE, Entry, check_labels, stop_at
+from tiss.data.base import DATASETS, IGNORE, SPLITS, Entry, check_labels, stop_at
 from tiss.data.classes import class_table, read_table
 from tiss.data.folder import Listing, PairedDataset, missing_folders, read_list
 from tiss.data.images import MAX_PIXELS, Colour, load_mask
@@ -190,6 +191,38 @@ class Cityscapes(PairedDataset):
             remedy = f"{len(blended)} of {len(looked)} masks looked at; resize labels by nearest neighbour"
             faults = [*faults, f"{what} ({remedy})"]
         return faults, entries
+
+
+@DATASETS.register("cityscapes-domains")
+class CityscapesDomains(Cityscapes):
+    """Cityscapes by city, all 19 classes in every step: 21 cities in the order of PLOP's code, those of val last.
+
+    Of each city every fifth image, in the order of ids, is for the test.
+    """
+
+    name = "cityscapes-domains"
+    domains = (
+        "aachen", "bremen", "darmstadt", "erfurt", "hanover", "krefeld", "strasbourg", "tubingen", "weimar",
+        "bochum", "cologne", "dusseldorf", "hamburg", "jena", "monchengladbach", "stuttgart", "ulm", "zurich",
+        "frankfurt", "lindau", "munster",
+    )  # fmt: skip
+    default_task = "11-5"
+
+    def domain(self, id: str) -> str:
+        return id.partition("_")[0]
+
+    def find_pairs(self, split: str) -> Listing:
+        both = [Cityscapes.find_pairs(self, name) for name in SPLITS]
+        pairs = dict(sorted(chain(*(one.pairs.items() for one in both))))
+        cities: dict[str, list[str]] = {city: [] for city in self.domains}
+        for id in pairs:
+            cities.setdefault(self.domain(id), []).append(id)
+        tested = {id for ids in cities.values() for id in ids[4::5]}
+        problems = [problem for one in both for problem in one.problems]
+        problems += [f"{self._root}: no image of {city} in it" for city, ids in cities.items() if not ids]
+        strange = sorted(cities.keys() - set(self.domains))
+        problems += [f"{self._root}: {city} is none of the 21 cities with labels" for city in strange]
+        return Listing({id: pairs[id] for id in pairs if (id in tested) == (split == "test")}, problems)
 
 
 def _is_blended(values: np.ndarray) -> bool:

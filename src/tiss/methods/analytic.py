@@ -53,6 +53,7 @@ class AnalyticSettings(Settings):
 )
 class Analytic(Method):
     Settings = AnalyticSettings
+    domains = True
     knobs = {"method.ridge": (1e-5, 1e-1), "method.rounds": (1, 5)}  # noqa: RUF012 - a class constant
     frozen = "everything"
     solved = True
