@@ -103,13 +103,8 @@ def stats(options: StatsOptions) -> int:
         names = ", ".join(added[:6]) + (", …" if len(added) > 6 else "")
         lists = [str(len(one.lists[step.index])) for one in found.values()]
         steps.append([str(step.index), str(len(added)), names, *lists, str(len(step.test))])
-    titles = (
-        "step",
-        "new",
-        "domains" if scenario.domains else "classes",
-        *(f"{setup} images" for setup in found),
-        "test images",
-    )
+    what = "domains" if scenario.domains else "classes"
+    titles = ("step", "new", what, *(f"{setup} images" for setup in found), "test images")
     print(f"\ntask {scenario.task}\n\n{format_table(titles, steps, options.table)}")
     for setup, problem in problems.items():
         print(f"{setup}: {problem.message}")

@@ -83,8 +83,8 @@ class Dataset(Protocol):
         ...
 
     def domain(self, id: str) -> str:
-        """Which of `domains` an image comes from."""
-        raise NotImplementedError
+        """Which of `domains` an image comes from; asked only where there are any."""
+        return ""
 
     def entries(self, split: str) -> dict[str, Entry]:
         """The class index: what each mask of `split` holds, faulty samples included; here by reading all of them."""

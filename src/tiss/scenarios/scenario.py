@@ -155,9 +155,8 @@ class Scenario:
         kept: list[Exemplars] = [{}] * len(groups)
         if self.memory:
             present = self.dataset.classes_present("train")
-            shown = (
-                [groups[0]] * len(groups) if self.domains else groups
-            )  # the classes that images are labelled with
+            # the classes that each step's images are labelled with
+            shown = (groups[0],) * len(groups) if self.domains else groups
             kept = draw_memory(lists, shown, present, self.memory, self.seed)
         steps: list[Step] = []
         labelled: list[tuple[int, ...]] = []  # the label values that each step's images are labelled with
