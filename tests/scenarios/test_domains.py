@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.data.samples import write_mask, write_picture
 from tests.methods.toy import ToyData, toy_config
 from tests.user.conftest import said
 from tests.user.story import Said
 from tiss.config import RunConfig
 from tiss.data.base import DATASETS
-from tiss.data.benchmarks import TRAIN_IDS, CityscapesDomains
 from tiss.engine.progress import Reporter
 from tiss.engine.run import open_run, run_experiment
 from tiss.errors import TissError
@@ -83,19 +81,3 @@ def test_what_does_not_go_together_is_said() -> None:
         load_scenario(ToyData(), task="2-1", setup="domains")
     with pytest.raises(TissError, match="does not go with the setup domains"):
         load_scenario(ToyDomains(), task="2-1", setup="domains", lists="lists")
-
-
-def test_cityscapes_by_city_has_a_fixed_fifth_of_each_city_for_the_test(tmp_path: Path) -> None:
-    for city in CityscapesDomains.domains:
-        split = "val" if city in ("frankfurt", "lindau", "munster") else "train"
-        for number in range(6):
-            id = f"{city}_{number:06d}_000019"
-            write_picture(tmp_path / f"leftImg8bit/{split}/{city}/{id}_leftImg8bit.png")
-            write_mask(tmp_path / f"gtFine/{split}/{city}/{id}{TRAIN_IDS}", [0, 18])
-    data = CityscapesDomains(str(tmp_path))
-    assert len(data.ids("train")) == 21 * 5
-    assert data.ids("test") == [f"{city}_000004_000019" for city in sorted(data.domains)]
-    scenario = load_scenario(data, task="11-5", setup="domains")
-    assert [len(step.train) for step in scenario] == [55, 25, 25]
-    assert [len(step.test) for step in scenario] == [11, 16, 21]
-    assert [len(load_scenario(data, task=task, setup="domains")) for task in ("11-1", "1-1")] == [11, 21]

@@ -215,5 +215,5 @@ def _described(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
-_MODULES = ("shapes", "benchmarks", "folder", "huggingface")
+_MODULES = ("shapes", "benchmarks", "cityscapes", "folder", "huggingface")
 DATASETS: Registry[type] = Registry("data set", "datasets", tuple(f"tiss.data.{name}" for name in _MODULES))
