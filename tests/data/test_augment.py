@@ -26,7 +26,8 @@ def cut(sample: Sample, one: Augmentation, crop: tuple[int, int]) -> tuple[torch
 def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() -> None:
     sample = make_sample(5, 7)
     turned = Sample(sample.image.permute(0, 2, 1), sample.label.T, "x")  # however it lies in memory
-    for one in (sample, turned):
+    apart = torch.cat([sample.image, sample.label[None] + 1]).permute(1, 2, 0).contiguous()
+    for one in (sample, turned, Sample(apart.permute(2, 0, 1)[:3], sample.label, "x")):
         red, green, blue = one.image.long()
         value = red + 256 * green + 256**2 * blue + 256**3 * one.label.long()
         assert pack(one).dtype == torch.int32

@@ -111,10 +111,15 @@ def shrink(height: int, width: int, size: int) -> Augmentation:
 
 def pack(sample: Sample) -> Tensor:
     """A sample's pixels as a flat int32 tensor of H · W: red, green, blue, label from the lowest byte up."""
-    height, width = sample.label.shape
-    packed = np.empty((height, width, 4), np.uint8)
-    for place, plane in enumerate((*sample.image.numpy(), sample.label.numpy())):
-        packed[..., place] = plane
+    (height, width), image = sample.label.shape, sample.image
+    apart = image.stride() == (1, 4 * width, 4) and image.untyped_storage().nbytes() == 4 * height * width
+    if apart:  # as files are decoded: the bytes between the pixels get the labels
+        packed = image.as_strided((height, width, 4), (4 * width, 4, 1), 0).numpy().copy()
+        packed[..., 3] = sample.label.numpy()
+    else:
+        packed = np.empty((height, width, 4), np.uint8)
+        for place, plane in enumerate((*image.numpy(), sample.label.numpy())):
+            packed[..., place] = plane
     return torch.from_numpy(packed.view(np.int32).reshape(-1))
 
 
@@ -145,8 +150,9 @@ def crop_batch(
         numbers = _parameters(places, augmentations, crop)
         if device.type == "cuda":
             numbers = numbers.pin_memory().to(device, non_blocking=True)
-        rows, columns = _Axis(numbers[:, 0:5], crop[0]), _Axis(numbers[:, 5:10], crop[1])
-        stride, starts = numbers[:, 8:9].long(), numbers[:, 10:11].long()  # N × 1: width and first pixel
+        kind = torch.int32 if len(buffer) < 2**31 else torch.int64  # of indices: the shorter is faster
+        rows, columns = _Axis(numbers[:, 0:5], crop[0], kind), _Axis(numbers[:, 5:10], crop[1], kind)
+        stride, starts = numbers[:, 8:9].to(kind), numbers[:, 10:11].to(kind)  # N × 1: width and first pixel
         low, high, near = (starts + at * stride for at in (rows.low, rows.high, rows.near))
         shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=device).view(1, 3, 1, 1)
         order = torch.arange(len(places), dtype=torch.int32, device=device).view(-1, 1, 1)
@@ -169,7 +175,7 @@ def crop_batch(
             if len(above) > 1 or not 0 < spanned < 2 * above.shape[1]:
                 return _mix(line(low[n, r], n, c), line(high[n, r], n, c), weight)
             # rows of an enlarged image share rows of the file: each of those is interpolated once
-            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned)) * stride[n], n, c)
+            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned, dtype=kind)) * stride[n], n, c)
             upper, lower = (lines.index_select(2, at[0] - above[0, 0]) for at in (above, below))
             return _mix(upper, lower, weight)
 
@@ -201,15 +207,15 @@ def crop_batch(
 class _Axis:
     """The source coordinates of a window's rows (or columns), for N windows: all N × length."""
 
-    def __init__(self, numbers: Tensor, length: int) -> None:
+    def __init__(self, numbers: Tensor, length: int, kind: torch.dtype) -> None:
         first, direction, ratio, size, scaled = numbers[:, :, None].unbind(1)
         place = first + direction * torch.arange(length, device=numbers.device)  # in the scaled image
         source = ((place + 0.5) * ratio - 0.5).clamp(min=0).minimum(size - 1)
         floor = source.floor()
         weight = source - floor
-        self.low = floor.long()
-        self.high = (floor + 1).minimum(size - 1).long()
-        self.near = (floor + (weight >= 0.5)).minimum(size - 1).long()
+        self.low = floor.to(kind)
+        self.high = (floor + 1).minimum(size - 1).to(kind)
+        self.near = (floor + (weight >= 0.5)).minimum(size - 1).to(kind)
         self.weight = weight.float()
         self.inside = (place >= 0) & (place < scaled)
 

@@ -151,7 +151,8 @@ class Split:
         """Sample `index` with its label in channels."""
         sample = read_checked(self.dataset, self.split, self.ids[index])
         table = self.tables.get(sample.id, self.table)
-        return Sample(sample.image, torch.from_numpy(table)[sample.label.long()], sample.id)
+        label = torch.from_numpy(table)[sample.label.long()]
+        return Sample(sample.image.contiguous(), label, sample.id)
 
 
 @dataclass
