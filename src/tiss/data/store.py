@@ -196,6 +196,7 @@ def limit(sample: Sample, shorter: int | None) -> Sample:
     size = limited((height, width), shorter)
     if size == (height, width):
         return sample
-    image = F.interpolate(sample.image[None].contiguous(), size, mode="bilinear", align_corners=False, antialias=True)[0]
+    image = sample.image[None].contiguous()
+    image = F.interpolate(image, size, mode="bilinear", align_corners=False, antialias=True)[0]
     label = F.interpolate(sample.label[None, None], size, mode="nearest-exact")[0, 0]
     return Sample(image, label, sample.id)
