@@ -41,6 +41,7 @@ class Method:
     joint: ClassVar[bool] = False  # train on all classes in one step
     initialise: ClassVar[Initialise] = "random"  # new channels; see Head.grow
     uses_teacher: ClassVar[bool] = False
+    domains: ClassVar[bool] = False  # works where a step adds images of another origin, and no class
     solved: ClassVar[bool] = False  # later steps are not trained: `end` does all that is done
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
     tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"
@@ -105,8 +106,9 @@ class Method:
         """A step is over; one more look at its images is possible here."""
 
     def published(self, given: T | None, by_data: Mapping[str, T]) -> T:
-        """A setting that was not given: the published value for the step's data set, else for VOC."""
-        return by_data.get(self.step.train.dataset.name, by_data["voc"]) if given is None else given
+        """A setting that was not given: the published value for the step's data set (of any variant), else for VOC."""
+        name = self.step.train.dataset.name.partition("-")[0]
+        return by_data.get(name, by_data["voc"]) if given is None else given
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to keep in checkpoints and in the step's folder."""

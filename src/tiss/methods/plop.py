@@ -42,6 +42,7 @@ class PLOP(Method):
     """
 
     Settings = PLOPSettings
+    domains = True
     knobs = Method.knobs | {"method.pod": (1e-4, 1e-1)}
     initialise = "background"
     uses_teacher = True
