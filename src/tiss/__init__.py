@@ -21,6 +21,7 @@ _PUBLIC = {
     "tiss.models": "Decoder Encoder EncoderOptions from_pretrained Level Need Output SegmentationModel Tuned",
     "tiss.scenarios": "load_scenario Scenario Step",
     "tiss.user.edit": "forget merge",
+    "tiss.user.foreign": "save_source wrap",
     "tiss.user.suggest": "suggest",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {

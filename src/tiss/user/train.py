@@ -25,17 +25,17 @@ from tiss.models import SegmentationModel, outline, resolve
 from tiss.scenarios import Step
 from tiss.user import changes, compare
 from tiss.user.compare import ImageSet
+from tiss.user.foreign import from_foreign
 from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
 from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
-from tiss.user.segformer import from_segformer
 
 # images seen in training, all epochs together; fewest and most epochs
 FIRST, LATER = (6000, 20, 100), (1500, 5, 40)
 GRAIN, LARGEST = 32, 512  # of the training crop
 PAGE = 8 << 20  # bytes: report.html with its images, about
 MOST_AREAS = 200  # training images on which areas are compared, about
-MOST_SAMPLES = 64  # images that set the background of a SegFormer
+MOST_SAMPLES = 64  # images that set the background of a model that has none
 WORK = ".training"  # ending of the folder that holds the checkpoint until the model is there
 
 
@@ -72,15 +72,15 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
         return done
     out = check_out(options.out)
     source = find_source(options.model)
-    start = None if source.is_segformer else source.load()
+    library = source.library
+    start = None if library else source.load()
     dataset = LabelledFolder(options.data, split_names(options.classes) if options.classes else ())
-    if start is None:
+    if library is not None:
         ids = dataset.ids("train")
         some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
         images = [dataset.read("train", id).image for id in some]
-        start = from_segformer(
-            source.folder, images, allow_pickle=options.allow_pickle, device=options.device
-        )
+        how = {"allow_pickle": options.allow_pickle, "device": options.device}
+        start = from_foreign(library, source.folder, images, names=options.names, **how)
     if start.rule != "softmax":
         method = start.record.get("method")
         raise TissError(

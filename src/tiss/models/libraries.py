@@ -1,0 +1,316 @@
+"""What other libraries' models are: how each is rebuilt, read from its files and written to them."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tiss.data.classes import CLASS_FILES
+from tiss.errors import TissError
+from tiss.files import read_json, write_json, write_text
+from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours, MissingPackageError
+from tiss.models.pretrained import choose_file, find_colours, first_line, read_weights
+from tiss.models.timm_encoder import declare_torchvision_operators
+
+CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+DEFAULT_SIZE = 512
+
+Features = Callable[[nn.Module, Tensor], Tensor]  # a network without its classifier, normalised images → a map
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as its library's files have it."""
+
+    description: dict[str, Any]  # rebuilds the network; JSON
+    state: dict[str, Tensor]  # of the whole network, its classifier included
+    names: list[str] | None  # of the classes, where the files say so
+    size: int = DEFAULT_SIZE
+    mean: Colours = IMAGENET_MEAN
+    std: Colours = IMAGENET_STD
+
+
+class Library(ABC):
+    package: str
+    extra: str  # of tiss, that installs it
+    one_file = False  # a model is a file of weights, not a folder
+
+    def load(self) -> Any:
+        """The package, imported."""
+        declare_torchvision_operators()
+        try:
+            return importlib.import_module(self.package)
+        except ImportError as error:
+            raise MissingPackageError(
+                f"this model needs {self.package}: pip install 'tiss[{self.extra}]' ({error})"
+            ) from error
+
+    @abstractmethod
+    def read(self, path: Path, allow_pickle: bool) -> Checkpoint: ...
+
+    @abstractmethod
+    def build(self, config: dict[str, Any], classes: int) -> nn.Module:
+        """The whole network with fresh weights."""
+
+    def remove_head(self, network: Any) -> None:
+        """Removes what follows the classifier."""
+
+    @staticmethod
+    def features(network: Any, images: Tensor) -> Tensor:
+        """The map that the classifier reads, of a network without it."""
+        return network(images)
+
+    def save(self, network: Any, out: Path, names: Sequence[str], description: dict[str, Any]) -> None:
+        """Writes the whole network into the folder `out` as the library does."""
+        raise NotImplementedError
+
+
+class Transformers(Library):
+    package = extra = "transformers"
+    classifiers = {
+        **dict.fromkeys(("segformer", "upernet", "beit", "data2vec-vision"), "decode_head.classifier"),
+        **dict.fromkeys(
+            ("mobilevit", "mobilevitv2", "mobilenet_v2"), "segmentation_head.classifier.convolution"
+        ),
+        "dpt": "head.head.4",
+    }
+
+    def read(self, path: Path, allow_pickle: bool) -> Checkpoint:
+        config, kind = read_json(path / CONFIG), None
+        if isinstance(config, dict):
+            kind = config.get("model_type")
+        if kind not in self.classifiers:
+            raise TissError(
+                f"{path}: no class can be added to the head of a {kind}: of transformers' models "
+                f"{', '.join(self.classifiers)} can be extended"
+            )
+        choose_file(path, allow_pickle)
+        names = read_names(config, path / CONFIG)
+        library = self.load()
+        how: dict[str, Any] = {"local_files_only": True, "output_loading_info": True, "dtype": torch.float32}
+        how["use_safetensors"] = None if allow_pickle else True
+        try:
+            with self.quiet():
+                table = library.AutoConfig.from_pretrained(path, local_files_only=True)
+                table.use_auxiliary_head = False
+                build = library.AutoModelForSemanticSegmentation.from_pretrained
+                network, found = build(path, config=table, **how)
+        except Exception as error:  # whatever transformers raises at files that do not fit
+            raise TissError(f"{path}: transformers cannot load it: {first_line(error)}") from error
+        if found["missing_keys"]:
+            raise TissError(f"{path}: incomplete: {sorted(found['missing_keys'])[0]} is missing")
+        state = network.state_dict()
+        if len(state[f"{self.classifiers[kind]}.weight"]) != len(names):
+            raise TissError(
+                f"{path}: its classifier needs one row for each of the {len(names)} names in id2label"
+            )
+        parts = getattr(table, "backbone_config", None) or table
+        patch = getattr(parts, "patch_size", 1)
+        side = max(patch) if isinstance(patch, list | tuple) else patch
+        kept = {key: value for key, value in network.config.to_dict().items() if key not in UNKEPT}
+        about = read_json(path / PREPROCESSOR) if (path / PREPROCESSOR).is_file() else {}
+        about = about if isinstance(about, dict) else {}
+        description = {
+            "library": "transformers",
+            "kind": kind,
+            "config": kept,
+            "classifier": self.classifiers[kind],
+            "stride": side if side > 8 else 32,  # windows of less are padded by the network itself
+            "aligned": kind == "dpt",
+            "bgr": bool(about.get("do_flip_channel_order")),
+            "preprocessor": about,
+        }
+        colours = find_colours(path) or ((IMAGENET_MEAN, IMAGENET_STD) if not about else None)
+        if colours is None or about.get("do_normalize") is False:
+            colours = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        return Checkpoint(description, state, names, read_size(about), *colours)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Without its progress bars and reports."""
+        logger = self.load().utils.logging
+        level = logger.get_verbosity()
+        logger.set_verbosity_error()
+        logger.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logger.set_verbosity(level)
+            logger.enable_progress_bar()
+
+    def build(self, config: dict[str, Any], classes: int) -> nn.Module:
+        library = self.load()
+        settings = {key: value for key, value in config.items() if key != "model_type"}
+        table = library.AutoConfig.for_model(config["model_type"], **settings)
+        table.num_labels = classes
+        return library.AutoModelForSemanticSegmentation.from_config(table)
+
+    def remove_head(self, network: Any) -> None:
+        if network.config.model_type == "dpt":
+            network.head.head[5] = nn.Identity()  # upsampling, which `Resolution` does
+
+    @staticmethod
+    def features(network: Any, images: Tensor) -> Tensor:
+        kind = network.config.model_type
+        if kind == "upernet":  # whose forward pass would upsample what its head gives
+            return network.decode_head(network.backbone(images).feature_maps)
+        if kind in ("beit", "data2vec-vision"):
+            return network(images, interpolate_pos_encoding=True).logits
+        return network(images).logits
+
+    def save(self, network: Any, out: Path, names: Sequence[str], description: dict[str, Any]) -> None:
+        network.config.id2label = dict(enumerate(names))
+        network.config.label2id = {name: index for index, name in enumerate(names)}
+        with self.quiet():
+            network.save_pretrained(out)
+        if description["preprocessor"]:
+            write_json(out / PREPROCESSOR, description["preprocessor"])
+
+
+UNKEPT = ("id2label", "label2id", "transformers_version", "_name_or_path", "num_labels")
+
+
+class SegmentationModelsPytorch(Library):
+    package, extra = "segmentation_models_pytorch", "smp"
+
+    def read(self, path: Path, allow_pickle: bool) -> Checkpoint:
+        config = read_json(path / CONFIG)
+        kind, library = config["_model_class"], self.load()
+        if kind not in {one.__name__ for one in library.MODEL_ARCHITECTURES_MAPPING.values()}:
+            raise TissError(f"{path}: {kind!r} is no architecture of {self.package}")
+        if config.get("in_channels", 3) != 3:
+            raise TissError(f"{path}: reads {config['in_channels']} channels: only RGB can be extended")
+        if config.get("activation") == "sigmoid" and config.get("classes", 1) > 1:
+            raise TissError(f"{path}: its masks may overlap (sigmoid): one class per pixel can be extended")
+        kept = {**config, "encoder_weights": None, "aux_params": None, "activation": None}
+        network: Any = self.build(kept, config.get("classes", 1))
+        state = read_weights(choose_file(path, allow_pickle), allow_pickle)
+        state = {name: one for name, one in state.items() if not name.startswith("classification_head.")}
+        load(network, state, path)
+        divisible = getattr(network, "requires_divisible_input_shape", True)
+        description = {
+            "library": "smp",
+            "kind": kind,
+            "config": kept,
+            "classifier": "segmentation_head.head.4" if kind == "DPT" else "segmentation_head.0",
+            "stride": network.encoder.output_stride if divisible else 1,
+            "aligned": True,
+        }
+        listed = path / CLASS_FILES[0]
+        names = read_lines(listed) if listed.is_file() else None
+        colours: tuple[Colours, Colours] = (IMAGENET_MEAN, IMAGENET_STD)
+        return Checkpoint(description, network.state_dict(), names, DEFAULT_SIZE, *colours)
+
+    def build(self, config: dict[str, Any], classes: int) -> nn.Module:
+        library = self.load()
+        return getattr(library, config["_model_class"])(**{**config, "classes": classes})
+
+    def remove_head(self, network: Any) -> None:
+        head = network.segmentation_head
+        if hasattr(head, "upsampling_factor"):
+            head.upsampling_factor = 1
+        else:
+            head[1] = nn.Identity()
+
+    def save(self, network: Any, out: Path, names: Sequence[str], description: dict[str, Any]) -> None:
+        network.save_pretrained(out)
+        write_text(out / CLASS_FILES[0], "\n".join(names) + "\n")
+
+
+class Torchvision(Library):
+    package, extra = "torchvision", "timm"
+    one_file = True
+
+    def read(self, path: Path, allow_pickle: bool) -> Checkpoint:
+        self.load()
+        state = read_weights(path, allow_pickle)
+        state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+        state = {name: tensor for name, tensor in state.items() if not name.startswith("aux_classifier.")}
+        kind, last = find_torchvision(state), state.get("classifier.4.weight")
+        if kind is None or last is None:
+            raise TissError(
+                f"{path}: not the weights of torchvision's DeepLabV3 or FCN, which can be extended; other networks: "
+                "tiss.wrap in Python"
+            )
+        network = self.build({"name": kind}, len(last))
+        load(network, state, path)
+        description = {
+            "library": "torchvision",
+            "kind": kind,
+            "config": {"name": kind},
+            "classifier": "classifier.4",
+            "stride": 1,
+            "aligned": False,
+        }
+        names = None
+        if len(last) == 21:
+            models = importlib.import_module("torchvision.models")
+            names = models.get_model_weights(kind).DEFAULT.meta["categories"]
+        return Checkpoint(description, network.state_dict(), names, 520)
+
+    def build(self, config: dict[str, Any], classes: int) -> nn.Module:
+        self.load()
+        models = importlib.import_module("torchvision.models")
+        fresh = {"weights": None, "weights_backbone": None, "aux_loss": False}
+        return models.get_model(config["name"], num_classes=classes, **fresh)
+
+    @staticmethod
+    def features(network: Any, images: Tensor) -> Tensor:
+        return network.classifier(network.backbone(images)["out"])
+
+
+def find_torchvision(state: dict[str, Tensor]) -> str | None:
+    """The name of torchvision's model that has such weights."""
+    head = "deeplabv3" if "classifier.0.convs.0.0.weight" in state else "fcn"
+    if "backbone.0.0.weight" in state and head == "deeplabv3":
+        return "deeplabv3_mobilenet_v3_large"
+    blocks = {name.split(".")[2] for name in state if name.startswith("backbone.layer3.")}
+    depth = {6: 50, 23: 101}.get(len(blocks))
+    return f"{head}_resnet{depth}" if depth else None
+
+
+LIBRARIES: dict[str, Library] = {
+    "transformers": Transformers(),
+    "smp": SegmentationModelsPytorch(),
+    "torchvision": Torchvision(),
+}
+
+
+def load(network: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    with suppress(RuntimeError):
+        network.load_state_dict(state)
+        return
+    wanted = network.state_dict()
+    wrong = sorted(
+        name
+        for name in wanted.keys() | state.keys()
+        if name not in wanted or name not in state or wanted[name].shape != state[name].shape
+    )
+    raise TissError(f"{path}: does not fit its configuration: {len(wrong)} tensors differ, {wrong[0]} first")
+
+
+def read_names(config: Any, path: Path) -> list[str]:
+    """The class names of `id2label`, by number."""
+    table = config.get("id2label") if isinstance(config, dict) else None
+    if not isinstance(table, dict) or sorted(table) != sorted(str(index) for index in range(len(table))):
+        raise TissError(f"{path}: 'id2label' must name the classes 0, 1, 2, …")
+    return [str(table[str(index)]).strip() for index in range(len(table))]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Names, one per line."""
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def read_size(table: dict[str, Any]) -> int:
+    """The shorter side for which the model was trained, from its preprocessor's file."""
+    size = table.get("size")
+    if isinstance(size, dict):
+        size = min((value for value in size.values() if isinstance(value, int)), default=None)
+    return size if isinstance(size, int) and 32 <= size <= 2048 else DEFAULT_SIZE
