@@ -22,7 +22,9 @@ _PUBLIC = {
     "tiss.scenarios": "load_scenario Scenario Step",
     "tiss.user.edit": "forget merge",
     "tiss.user.foreign": "save_source wrap",
+    "tiss.user.options": "ExtendOptions",
     "tiss.user.suggest": "suggest",
+    "tiss.user.train": "extend",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {
     "register_dataset": ("tiss.data.base", "DATASETS.register"),
@@ -67,7 +69,11 @@ if TYPE_CHECKING:
     from tiss.scenarios import load_scenario as load_scenario
     from tiss.user.edit import forget as forget
     from tiss.user.edit import merge as merge
+    from tiss.user.foreign import save_source as save_source
+    from tiss.user.foreign import wrap as wrap
+    from tiss.user.options import ExtendOptions as ExtendOptions
     from tiss.user.suggest import suggest as suggest
+    from tiss.user.train import extend as extend
 
     register_dataset, register_decoder, register_encoder = (
         DATASETS.register,

@@ -1,12 +1,11 @@
 """What other libraries' models are: how each is rebuilt, read from its files and written to them."""
 
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,9 @@ from tiss.models.timm_encoder import declare_torchvision_operators
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
 DEFAULT_SIZE = 512
 
-Features = Callable[[nn.Module, Tensor], Tensor]  # a network without its classifier, normalised images → a map
+Features = Callable[
+    [nn.Module, Tensor], Tensor
+]  # a network without its classifier, normalised images → a map
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Checkpoint:
     std: Colours = IMAGENET_STD
 
 
-class Library(ABC):
+class Library:
     package: str
     extra: str  # of tiss, that installs it
     one_file = False  # a model is a file of weights, not a folder
@@ -51,12 +52,13 @@ class Library(ABC):
                 f"this model needs {self.package}: pip install 'tiss[{self.extra}]' ({error})"
             ) from error
 
-    @abstractmethod
-    def read(self, path: Path, allow_pickle: bool) -> Checkpoint: ...
+    def read(self, path: Path, allow_pickle: bool) -> Checkpoint:
+        """The model at `path`: a folder, or a file of weights."""
+        raise NotImplementedError
 
-    @abstractmethod
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
         """The whole network with fresh weights."""
+        raise NotImplementedError
 
     def remove_head(self, network: Any) -> None:
         """Removes what follows the classifier."""
@@ -73,7 +75,7 @@ class Library(ABC):
 
 class Transformers(Library):
     package = extra = "transformers"
-    classifiers = {
+    classifiers: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("segformer", "upernet", "beit", "data2vec-vision"), "decode_head.classifier"),
         **dict.fromkeys(
             ("mobilevit", "mobilevitv2", "mobilenet_v2"), "segmentation_head.classifier.convolution"
@@ -114,8 +116,7 @@ class Transformers(Library):
         patch = getattr(parts, "patch_size", 1)
         side = max(patch) if isinstance(patch, list | tuple) else patch
         kept = {key: value for key, value in network.config.to_dict().items() if key not in UNKEPT}
-        about = read_json(path / PREPROCESSOR) if (path / PREPROCESSOR).is_file() else {}
-        about = about if isinstance(about, dict) else {}
+        about = read_preprocessor(path)
         description = {
             "library": "transformers",
             "kind": kind,
@@ -129,7 +130,7 @@ class Transformers(Library):
         colours = find_colours(path) or ((IMAGENET_MEAN, IMAGENET_STD) if not about else None)
         if colours is None or about.get("do_normalize") is False:
             colours = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-        return Checkpoint(description, state, names, read_size(about), *colours)
+        return Checkpoint(description, state, names, read_size(path), *colours)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -204,8 +205,8 @@ class SegmentationModelsPytorch(Library):
         }
         listed = path / CLASS_FILES[0]
         names = read_lines(listed) if listed.is_file() else None
-        colours: tuple[Colours, Colours] = (IMAGENET_MEAN, IMAGENET_STD)
-        return Checkpoint(description, network.state_dict(), names, DEFAULT_SIZE, *colours)
+        colours = find_colours(path) or timm_colours(config["encoder_name"]) or (IMAGENET_MEAN, IMAGENET_STD)
+        return Checkpoint(description, network.state_dict(), names, read_size(path), *colours)
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
         library = self.load()
@@ -265,6 +266,14 @@ class Torchvision(Library):
         return network.classifier(network.backbone(images)["out"])
 
 
+def timm_colours(encoder: str) -> tuple[Colours, Colours] | None:
+    """Mean and deviation of one of timm's networks as smp names them."""
+    import timm
+
+    found = timm.get_pretrained_cfg(encoder.removeprefix("tu-")) if encoder.startswith("tu-") else None
+    return (found.mean, found.std) if found is not None else None  # type: ignore[return-value]
+
+
 def find_torchvision(state: dict[str, Tensor]) -> str | None:
     """The name of torchvision's model that has such weights."""
     head = "deeplabv3" if "classifier.0.convs.0.0.weight" in state else "fcn"
@@ -308,9 +317,16 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def read_size(table: dict[str, Any]) -> int:
+def read_preprocessor(folder: Path) -> dict[str, Any]:
+    """What a folder in transformers' format says of its images; empty where it says nothing."""
+    path = folder / PREPROCESSOR
+    table = read_json(path) if path.is_file() else None
+    return table if isinstance(table, dict) else {}
+
+
+def read_size(folder: Path) -> int:
     """The shorter side for which the model was trained, from its preprocessor's file."""
-    size = table.get("size")
+    size = read_preprocessor(folder).get("size")
     if isinstance(size, dict):
         size = min((value for value in size.values() if isinstance(value, int)), default=None)
     return size if isinstance(size, int) and 32 <= size <= 2048 else DEFAULT_SIZE

@@ -54,7 +54,9 @@ class Resolution:
     def upsample(self, logits: Tensor) -> Tensor:
         """Logits N × C × h × w to N × C × H × W."""
         if tuple(logits.shape[-2:]) != self.padded:
-            logits = F.interpolate(logits.contiguous(), self.padded, mode="bilinear", align_corners=self.aligned)
+            logits = F.interpolate(
+                logits.contiguous(), self.padded, mode="bilinear", align_corners=self.aligned
+            )
         return logits[..., : self.size[0], : self.size[1]]
 
 

@@ -62,7 +62,9 @@ class Wrapped(Encoder):
 
     def forward(self, images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Maps, Maps]:
         wanted = self.resolve(needs)
-        maps = neighbourhoods(self.features(self.network, images.flip(1) if self.bgr else images), self.kernel)
+        maps = neighbourhoods(
+            self.features(self.network, images.flip(1) if self.bgr else images), self.kernel
+        )
         return (maps,), (maps,) * len(wanted)
 
 
@@ -76,7 +78,7 @@ def read_layer(layer: nn.Module, name: str) -> tuple[int, int]:
         if plain and kernel % 2 and layer.kernel_size == (kernel, kernel) and layer.padding == same:
             return layer.in_channels, kernel
     raise TissError(
-        f"{name} is a {type(layer).__name__}: the classifier must be a linear layer or a convolution that keeps the size"
+        f"{name} is a {type(layer).__name__}: the classifier must be a linear layer, or a convolution that keeps sizes"
     )
 
 
@@ -105,8 +107,8 @@ def register(description: dict[str, Any], own: tuple[nn.Module, Features] | None
         MODULES[name] = own
     if library == MODULE and name not in MODULES:
         raise TissError(
-            f"its network, a {kind}, exists in Python only: call tiss.wrap with it as before, then tiss.from_pretrained; "
-            "on the command line use its ONNX file"
+            f"its network, a {kind}, exists in Python only: call tiss.wrap with it as before, then "
+            "tiss.from_pretrained; on the command line use its ONNX file"
         )
     if library != MODULE and library not in LIBRARIES:
         raise TissError(f"{library!r}: this version knows models of {', '.join(LIBRARIES)}")

@@ -24,7 +24,8 @@ from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours
 from tiss.models.libraries import LIBRARIES, Checkpoint, Features, load, read_lines
 from tiss.models.model import Architecture
 from tiss.models.pretrained import first_line
-from tiss.models.wrapped import MODULE, MODULES, Wrapped, register
+from tiss.models.wrapped import MODULE, MODULES, Wrapped, read_layer, register
+from tiss.user.options import ExtendOptions
 
 PROBABILITY = 0.01  # of the added background, in the median
 MUST_STAY = 0.99  # share of pixels whose class the added background must not change
@@ -35,26 +36,20 @@ def from_foreign(
     library: str,
     path: Path,
     images: Sequence[Tensor],
-    *,
-    names: str | None = None,
-    allow_pickle: bool = False,
-    device: str = "auto",
+    options: ExtendOptions,
 ) -> SegmentationModel:
-    """The model of `library` at `path`, channel 0 the background; `images` (uint8 3 × H × W) set its bias.
-
-    `names` are the classes' where the files hold none: with commas, or a file with one per line.
-    """
-    found = LIBRARIES[library].read(path, allow_pickle)
+    """The model of `library` at `path`, channel 0 the background; `images` (uint8 3 × H × W) set its bias."""
+    found = LIBRARIES[library].read(path, options.allow_pickle)
     given = found.names
-    if names is not None:
-        file = Path(names).expanduser()
-        given = read_lines(file) if file.is_file() else [name.strip() for name in names.split(",")]
+    if options.names is not None:
+        file = Path(options.names).expanduser()
+        given = read_lines(file) if file.is_file() else [name.strip() for name in options.names.split(",")]
     if given is None:
         raise TissError(
             f"{path}: its files do not name its classes: give all of them in order, the background as 'background'",
             setting="names",
         )
-    return convert(found, given, images, device, str(path))
+    return convert(found, given, images, options.device, path)
 
 
 def wrap(
@@ -88,6 +83,7 @@ def wrap(
     state = module.state_dict()
     if f"{classifier}.weight" not in state:
         raise TissError(f"{kind} has no layer {classifier!r} with weights", setting="classifier")
+    read_layer(module.get_submodule(classifier), classifier)
     description = {
         "library": MODULE,
         "kind": kind,
@@ -102,7 +98,7 @@ def wrap(
 
     own = copy.deepcopy(module).cpu(), apply
     found = Checkpoint(description, own[0].state_dict(), None, size, mean, std)
-    return convert(found, list(classes), images, device, kind, own)
+    return convert(found, list(classes), images, device, Path(kind), own)
 
 
 def convert(
@@ -110,7 +106,7 @@ def convert(
     names: list[str],
     images: Sequence[Tensor],
     device: str,
-    path: str,
+    path: Path,
     own: tuple[nn.Module, Features] | None = None,
 ) -> SegmentationModel:
     """The model of a checkpoint, its channels reordered so that the background is the first."""
@@ -118,7 +114,9 @@ def convert(
     rows = state.pop(f"{layer}.weight").flatten(1)
     biases = state.pop(f"{layer}.bias", rows.new_zeros(len(rows)))
     background = next((index for index, name in enumerate(names) if name.lower() in BACKGROUND_NAMES), None)
-    if len(rows) == 1 and len(names) == 1 + (background is not None):  # a sigmoid: the same as a softmax over 0 and z
+    if len(rows) == 1 and len(names) == 1 + (
+        background is not None
+    ):  # a sigmoid: the same as a softmax over 0 and z
         background, names = 0, ["background", *(n for i, n in enumerate(names) if i != background)]
         rows, biases = (torch.cat([torch.zeros_like(one), one]) for one in (rows, biases))
     check_names(names, len(rows), path)
@@ -126,7 +124,9 @@ def convert(
     classes = ["background", *(names[index] for index in order if index != background)]
     description = found.description | {"labels": names}
     encoder = register(description, own)
-    model = SegmentationModel(Architecture(encoder, "linear", "linear", found.size, network=description), classes)
+    model = SegmentationModel(
+        Architecture(encoder, "linear", "linear", found.size, network=description), classes
+    )
     wrapped = model.encoder
     assert isinstance(wrapped, Wrapped)
     wrapped.mean, wrapped.std = found.mean, found.std
@@ -149,7 +149,7 @@ def convert(
     return model
 
 
-def check_names(names: list[str], outputs: int, path: str) -> None:
+def check_names(names: list[str], outputs: int, path: Path) -> None:
     if not 1 <= outputs <= MOST_CLASSES:
         raise TissError(f"{path}: {outputs} classes: between 1 and {MOST_CLASSES} can be extended")
     if len(names) != outputs:
@@ -159,27 +159,34 @@ def check_names(names: list[str], outputs: int, path: str) -> None:
         raise TissError(f"{path}: names the class {twice!r} twice: class names must be unique")
 
 
-def check_map(model: SegmentationModel, size: int, path: str) -> None:
+def check_map(model: SegmentationModel, size: int, path: Path) -> None:
     """Runs the network once: what it gives without its classifier must be what the classifier reads."""
     try:
         with torch.inference_mode():
             model(torch.zeros(1, 3, size, size, dtype=torch.uint8))
     except Exception as error:  # a network may raise anything
         raise TissError(
-            f"{path}: without its classifier it must give a map N × {model.head.channels} × h × w of images of {size} × "
+            f"{path}: without its classifier it must give a map N × {model.head.channels} × h × w of an image of side "
             f"{size}, or features must be a function that gives it: {first_line(error)}"
         ) from error
 
 
-def save_source(model: SegmentationModel, out: Path) -> None:
-    """Writes a model that came from another library in that library's format; classes that it had keep their numbers."""
+def save_source(model: SegmentationModel, out: str | Path) -> list[str]:
+    """Writes a model that came from another library in that library's format; returns its classes in their order there.
+
+    Classes that it had keep their numbers. A module's weights become a file for `load_state_dict`.
+    """
+    out = Path(out)
     description = model.architecture.network
     if description is None:
         raise TissError("it was made by tiss, not by another library: use onnx or torch", setting="format")
     labels = description["labels"]
     own = next((name for name in labels if name.lower() in BACKGROUND_NAMES), "background")
     names = [own, *model.classes[1:]]
-    order = sorted(range(len(names)), key=lambda i: labels.index(names[i]) if names[i] in labels else len(labels))
+    order = sorted(
+        range(len(names)), key=lambda i: labels.index(names[i]) if names[i] in labels else len(labels)
+    )
+    listed = [names[index] for index in order]
     rows, biases = (part.detach().cpu()[order] for part in model.head.joined())
     encoder, layer = model.encoder, description["classifier"]
     assert isinstance(encoder, Wrapped)
@@ -193,15 +200,16 @@ def save_source(model: SegmentationModel, out: Path) -> None:
     if library is None or library.one_file:
         with replacing(out) as temporary:
             torch.save(state, temporary)
-        return
+        return listed
     load(network, state, out)
     with atomic_folder(out) as folder:
-        library.save(network, folder, [names[index] for index in order], description)
+        library.save(network, folder, listed, description)
+    return listed
 
 
 @torch.inference_mode()
 def add_background(
-    model: SegmentationModel, images: Sequence[Tensor], size: int, device: str, name: str
+    model: SegmentationModel, images: Sequence[Tensor], size: int, device: str, path: Path
 ) -> None:
     """Sets the bias of channel 0 so that the median of p_0 over all pixels is 0.01:
     β_0 = log(0.01 / 0.99) − median(z_0 − logsumexp(z_1, …)), since the logistic function is monotonic."""
@@ -216,7 +224,7 @@ def add_background(
     stay = float((torch.cat(best) + bias <= 0).float().mean())
     if stay < MUST_STAY:
         raise TissError(
-            f"{name}: has no background class, and one would change {100 * (1 - stay):.1f} % of its "
+            f"{path}: has no background class, and one would change {100 * (1 - stay):.1f} % of its "
             "predictions on these images (more than 1 %): it cannot be extended"
         )
     model.head.biases[0][0] = bias

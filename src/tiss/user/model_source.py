@@ -16,7 +16,7 @@ from tiss.engine.run_folder import STATE, RunFolder
 from tiss.errors import TissError
 from tiss.files import existing, read_json, write_json, write_text
 from tiss.models import CARD, CONFIG, WEIGHTS, SegmentationModel, file_hash, find_folder, from_pretrained
-from tiss.models.pretrained import fetch, looks_like_hub_name
+from tiss.models.pretrained import PICKLES, fetch, looks_like_hub_name
 from tiss.report.render import render
 
 SMALLEST, LARGEST = 16, 8192  # of the size, in pixels
@@ -44,7 +44,9 @@ class Source:
 
     def load(self) -> SegmentationModel:
         if self.library is not None:
-            raise TissError(f"{self.name}: in {self.library}'s format: `tiss extend` makes it a model of tiss")
+            raise TissError(
+                f"{self.name}: in {self.library}'s format: `tiss extend` makes it a model of tiss"
+            )
         return from_pretrained(self.folder)
 
     def hash(self) -> str:
@@ -65,7 +67,7 @@ def find_source(name: str) -> Source:
         if steps:
             return Source(steps[-1], str(steps[-1]))
         raise TissError(f"{name}: no model in this folder: it has no {CONFIG}")
-    if folder.is_file():
+    if folder.is_file() and folder.suffix in (".safetensors", *PICKLES):
         return Source(folder, name)
     if looks_like_hub_name(name):
         return Source(fetch(name, [CONFIG, WEIGHTS, CARD, STATE, PICKLED, PREPROCESSOR, "classes.txt"]), name)
@@ -112,7 +114,8 @@ def parent_of(folder: Path) -> Path | None:
         found = folder / parent["path"]
         # os.path, which takes an impossible file name for a missing one
         whole = os.path.isfile(found / CONFIG) and os.path.isfile(found / WEIGHTS)
-        return found if whole and Source(found, "").library is None and file_hash(found / WEIGHTS) == parent.get("sha256") else None
+        ours = whole and Source(found, "").library is None
+        return found if ours and file_hash(found / WEIGHTS) == parent.get("sha256") else None
     name, _, number = folder.resolve().name.partition("-")
     if name == "step" and number.isdigit() and int(number) > 0:
         before = folder.resolve().parent / f"step-{int(number) - 1}"

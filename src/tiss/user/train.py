@@ -12,7 +12,7 @@ import torch
 from tiss import __version__
 from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig
 from tiss.engine.predictor import Predictor, seen_size
-from tiss.engine.progress import Reporter, duration
+from tiss.engine.progress import Reporter, TerminalReporter, duration
 from tiss.engine.recipes import recipe_values
 from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_config
 from tiss.engine.session import Session, freeze_copy, resolve_for
@@ -25,8 +25,8 @@ from tiss.models import SegmentationModel, outline, resolve
 from tiss.scenarios import Step
 from tiss.user import changes, compare
 from tiss.user.compare import ImageSet
-from tiss.user.foreign import from_foreign
 from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
+from tiss.user.foreign import from_foreign
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
 from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
 
@@ -66,21 +66,18 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     return learn(session, step, dataset, out, None, options)
 
 
-def extend(options: ExtendOptions, reporter: Reporter) -> str:
-    """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model."""
+def extend(options: ExtendOptions, reporter: Reporter | None = None) -> str:
+    """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model.
+
+    Returns what came of it, for a terminal.
+    """
+    reporter = reporter or TerminalReporter()
     if done := finished(options):
         return done
     out = check_out(options.out)
     source = find_source(options.model)
-    library = source.library
-    start = None if library else source.load()
     dataset = LabelledFolder(options.data, split_names(options.classes) if options.classes else ())
-    if library is not None:
-        ids = dataset.ids("train")
-        some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
-        images = [dataset.read("train", id).image for id in some]
-        how = {"allow_pickle": options.allow_pickle, "device": options.device}
-        start = from_foreign(library, source.folder, images, names=options.names, **how)
+    start = load_start(source, dataset, options)
     if start.rule != "softmax":
         method = start.record.get("method")
         raise TissError(
@@ -101,6 +98,16 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
     return learn(session, step, dataset, out, source, options)
+
+
+def load_start(source: Source, dataset: LabelledFolder, options: ExtendOptions) -> SegmentationModel:
+    """The model to extend; one of another library may need images for its background."""
+    if source.library is None:
+        return source.load()
+    ids = dataset.ids("train")
+    some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
+    images = [dataset.read("train", id).image for id in some]
+    return from_foreign(source.library, source.folder, images, options)
 
 
 def finished(options: StepOptions) -> str | None:
