@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,6 +60,25 @@ class Library:
         """The whole network with fresh weights."""
         raise NotImplementedError
 
+    def check(self, config: dict[str, Any], classes: int, state: dict[str, Tensor], path: Path) -> Any:
+        """An outline of the network, whose tensors `state` must have."""
+        try:
+            with torch.device("meta"):  # costs no memory, whatever the files claim
+                network = self.build(config, classes)
+        except Exception as error:  # whatever the library raises
+            raise TissError(f"{path}: {self.package} cannot build it: {first_line(error)}") from error
+        wanted = network.state_dict()
+        wrong = sorted(
+            name
+            for name in wanted.keys() | state.keys()
+            if name not in wanted or name not in state or wanted[name].shape != state[name].shape
+        )
+        if wrong:
+            raise TissError(
+                f"{path}: does not fit its configuration: {len(wrong)} tensors differ, such as {wrong[0]}"
+            )
+        return network
+
     def remove_head(self, network: Any) -> None:
         """Removes what follows the classifier."""
 
@@ -99,8 +118,7 @@ class Transformers(Library):
         how["use_safetensors"] = None if allow_pickle else True
         try:
             with self.quiet():
-                table = library.AutoConfig.from_pretrained(path, local_files_only=True)
-                table.use_auxiliary_head = False
+                table = self.config_of(config)
                 build = library.AutoModelForSemanticSegmentation.from_pretrained
                 network, found = build(path, config=table, **how)
         except Exception as error:  # whatever transformers raises at files that do not fit
@@ -115,12 +133,11 @@ class Transformers(Library):
         parts = getattr(table, "backbone_config", None) or table
         patch = getattr(parts, "patch_size", 1)
         side = max(patch) if isinstance(patch, list | tuple) else patch
-        kept = {key: value for key, value in network.config.to_dict().items() if key not in UNKEPT}
         about = read_preprocessor(path)
         description = {
             "library": "transformers",
             "kind": kind,
-            "config": kept,
+            "config": clean(network.config.to_dict()),
             "classifier": self.classifiers[kind],
             "stride": side if side > 8 else 32,  # windows of less are padded by the network itself
             "aligned": kind == "dpt",
@@ -146,11 +163,15 @@ class Transformers(Library):
             logger.enable_progress_bar()
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
-        library = self.load()
-        settings = {key: value for key, value in config.items() if key != "model_type"}
-        table = library.AutoConfig.for_model(config["model_type"], **settings)
+        table = self.config_of(config)
         table.num_labels = classes
-        return library.AutoModelForSemanticSegmentation.from_config(table)
+        return self.load().AutoModelForSemanticSegmentation.from_config(table)
+
+    def config_of(self, config: dict[str, Any]) -> Any:
+        kept = clean(config) | {key: config[key] for key in ("id2label",) if key in config}
+        table = type(self.load().AutoConfig.for_model(config["model_type"])).from_dict(kept)
+        table.use_auxiliary_head = False
+        return table
 
     def remove_head(self, network: Any) -> None:
         if network.config.model_type == "dpt":
@@ -174,7 +195,17 @@ class Transformers(Library):
             write_json(out / PREPROCESSOR, description["preprocessor"])
 
 
-UNKEPT = ("id2label", "label2id", "transformers_version", "_name_or_path", "num_labels")
+# names, which change; and what could make transformers fetch weights or code
+UNKEPT = ("id2label", "label2id", "num_labels", "transformers_version", "auto_map", "use_pretrained_backbone")
+
+
+def clean(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that says nothing but the network's shape."""
+    return {
+        key: clean(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in UNKEPT and not key.startswith(("_", "attn_", "experts_"))
+    }
 
 
 class SegmentationModelsPytorch(Library):
@@ -190,10 +221,9 @@ class SegmentationModelsPytorch(Library):
         if config.get("activation") == "sigmoid" and config.get("classes", 1) > 1:
             raise TissError(f"{path}: its masks may overlap (sigmoid): one class per pixel can be extended")
         kept = {**config, "encoder_weights": None, "aux_params": None, "activation": None}
-        network: Any = self.build(kept, config.get("classes", 1))
         state = read_weights(choose_file(path, allow_pickle), allow_pickle)
         state = {name: one for name, one in state.items() if not name.startswith("classification_head.")}
-        load(network, state, path)
+        network = self.check(kept, config.get("classes", 1), state, path)
         divisible = getattr(network, "requires_divisible_input_shape", True)
         description = {
             "library": "smp",
@@ -206,7 +236,7 @@ class SegmentationModelsPytorch(Library):
         listed = path / CLASS_FILES[0]
         names = read_lines(listed) if listed.is_file() else None
         colours = find_colours(path) or timm_colours(config["encoder_name"]) or (IMAGENET_MEAN, IMAGENET_STD)
-        return Checkpoint(description, network.state_dict(), names, read_size(path), *colours)
+        return Checkpoint(description, state, names, read_size(path), *colours)
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
         library = self.load()
@@ -239,8 +269,7 @@ class Torchvision(Library):
                 f"{path}: not the weights of torchvision's DeepLabV3 or FCN, which can be extended; other networks: "
                 "tiss.wrap in Python"
             )
-        network = self.build({"name": kind}, len(last))
-        load(network, state, path)
+        self.check({"name": kind}, len(last), state, path)
         description = {
             "library": "torchvision",
             "kind": kind,
@@ -253,7 +282,7 @@ class Torchvision(Library):
         if len(last) == 21:
             models = importlib.import_module("torchvision.models")
             names = models.get_model_weights(kind).DEFAULT.meta["categories"]
-        return Checkpoint(description, network.state_dict(), names, 520)
+        return Checkpoint(description, state, names, 520)
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
         self.load()
@@ -289,19 +318,6 @@ LIBRARIES: dict[str, Library] = {
     "smp": SegmentationModelsPytorch(),
     "torchvision": Torchvision(),
 }
-
-
-def load(network: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    with suppress(RuntimeError):
-        network.load_state_dict(state)
-        return
-    wanted = network.state_dict()
-    wrong = sorted(
-        name
-        for name in wanted.keys() | state.keys()
-        if name not in wanted or name not in state or wanted[name].shape != state[name].shape
-    )
-    raise TissError(f"{path}: does not fit its configuration: {len(wrong)} tensors differ, {wrong[0]} first")
 
 
 def read_names(config: Any, path: Path) -> list[str]:

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tiss.errors import TissError
 from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
 from tiss.models.libraries import LIBRARIES, Features
+from tiss.models.pretrained import first_line
 
 MODULE = "module"  # in place of a library's name: a module of the user's own
 
@@ -101,7 +102,7 @@ MODULES: dict[str, tuple[nn.Module, Features]] = {}
 
 def register(description: dict[str, Any], own: tuple[nn.Module, Features] | None = None) -> str:
     """Makes the network of a description an encoder of this process; returns the encoder's name."""
-    library, kind = description.get("library"), description.get("kind")
+    library, kind = str(description.get("library")), description.get("kind")
     name = f"{library}:{kind}-{digest(description)}"
     if own is not None:
         MODULES[name] = own
@@ -122,9 +123,13 @@ def build(name: str, description: dict[str, Any], options: EncoderOptions) -> En
         network, features = MODULES[name]
         return Wrapped(name, copy.deepcopy(network), description, features)
     library = LIBRARIES[description["library"]]
-    network = library.build(description["config"], classes=2)
-    library.remove_head(network)
-    return Wrapped(name, network, description, library.features)
+    library.load()
+    try:
+        network = library.build(description["config"], classes=2)
+        library.remove_head(network)
+        return Wrapped(name, network, description, library.features)
+    except Exception as error:  # another version of the library, or a damaged description
+        raise TissError(f"{name}: {library.package} cannot rebuild it: {first_line(error)}") from error
 
 
 def digest(description: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from tiss.files import atomic_folder
 from tiss.files.atomic import replacing
 from tiss.models import SegmentationModel
 from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours
-from tiss.models.libraries import LIBRARIES, Checkpoint, Features, load, read_lines
+from tiss.models.libraries import LIBRARIES, Checkpoint, Features, read_lines
 from tiss.models.model import Architecture
 from tiss.models.pretrained import first_line
 from tiss.models.wrapped import MODULE, MODULES, Wrapped, read_layer, register
@@ -131,7 +131,7 @@ def convert(
     assert isinstance(wrapped, Wrapped)
     wrapped.mean, wrapped.std = found.mean, found.std
     model.body.take_colours()
-    load(wrapped.network, state, path)
+    wrapped.network.load_state_dict(state)
     rows, biases = rows[order], biases[order]
     if background is None:  # its row is the mean of the others, with a bias to be set
         rows = torch.cat([rows.mean(dim=0, keepdim=True), rows])
@@ -201,7 +201,7 @@ def save_source(model: SegmentationModel, out: str | Path) -> list[str]:
         with replacing(out) as temporary:
             torch.save(state, temporary)
         return listed
-    load(network, state, out)
+    network.load_state_dict(state)
     with atomic_folder(out) as folder:
         library.save(network, folder, listed, description)
     return listed
