@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import tiss
+from tests.docs.pages import ROOT, blocks_of
 from tests.user.hub import serve
-from tests.user.story import QUICK, Refused
+from tests.user.story import QUICK, Refused, write_folder
 from tests.user.story import tiss as run
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
@@ -372,6 +373,14 @@ def test_wrap_extend_and_back_in_python(network: Network, story: Path, tmp_path:
         new = bigger.last["classify"](bigger.encode(pixels))
         torch.testing.assert_close(extended(images).logits, new[:, [1, 0, 2, 3]])
     assert next(network.parameters()).data_ptr() != next(extended.parameters()).data_ptr()
+
+
+def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_folder(tmp_path / "tonight", ["star"], 8, listed=[])
+    monkeypatch.chdir(tmp_path)
+    (example,) = [one.text for one in blocks_of(ROOT / "docs" / "models.md") if one.kind == "python"]
+    exec(example, {})
+    assert len(torch.load("network.pth")["2.bias"]) == 4
 
 
 def test_batch_norms_keep_their_statistics_and_the_rest_is_trained(
