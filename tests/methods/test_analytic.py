@@ -19,7 +19,7 @@ from tiss.engine.session import Session
 from tiss.errors import TissError
 from tiss.files import read_tensors, write_tensors
 from tiss.methods.analytic import patch_shares
-from tiss.methods.discriminant import ABSENT, Sums, first_share, pack, quantize, solve, unpack
+from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack
 from tiss.models import from_pretrained
 from tiss.user.export import export_model
 
@@ -105,6 +105,17 @@ def test_a_class_hidden_in_the_earlier_background_is_found_there() -> None:
         right[rounds] = ((features @ rows.T + biases).argmax(dim=1) == label)[label == 3].float().mean()
     assert right[0] < 0.2
     assert right[2] > 0.9
+
+
+def test_a_class_that_was_all_of_the_earlier_background_is_found_there() -> None:
+    """What step 0 left unlabelled is class 3 alone; the later step shows the old classes, and no other."""
+    sums = sums_of(*blobs([1, 2, 3], 300, seed=1), [1, 2], 4).added(
+        sums_of(*blobs([1, 2, 3], 20, seed=2), [3], 4)
+    )
+    rows, biases = solve(sums, identity, RIDGE, rounds=1)
+    features, label = blobs([1, 2, 3], 200, seed=3)
+    right = (features @ rows.T + biases).argmax(dim=1) == label
+    assert all(right[label == channel].float().mean() > 0.95 for channel in (1, 2, 3))
 
 
 def test_a_class_of_three_patches_is_solved_and_one_of_none_never_predicted() -> None:
@@ -303,21 +314,3 @@ def test_a_forgotten_class_was_background_all_along() -> None:
         torch.testing.assert_close(
             one, other, atol=0.1, rtol=0.02
         )  # the never-labelled patches are kept in int8
-
-
-def test_sharing_out_starts_from_the_head_of_step_0() -> None:
-    """Step 0's own patches are background; of later ones half is its guess, without what their step labels."""
-    base, later = blobs([1, 2, 3], 20, seed=1), blobs([1, 2, 3], 10, seed=2)
-    sums = sums_of(*base, [1, 2], 4).added(sums_of(*later, [2], 4))
-    features = sums.patches.float() * sums.scales[:, None]
-    allowed = sums.labelled[sums.steps.long()] == 0
-    assert first_share(sums, features, allowed)[:, 0].eq(1).all(), "without a head all are background"
-    rows, biases = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)), torch.zeros(3)
-    share = first_share(replace(sums, first_rows=rows, first_biases=biases), features, allowed)
-    assert share[sums.steps == 0][:, 0].eq(1).all()
-    logits = features[sums.steps == 1] @ rows.T
-    expected = logits.index_fill(1, torch.tensor(2), -torch.inf).softmax(dim=1) / 2
-    expected[:, 0] += 0.5
-    torch.testing.assert_close(share[sums.steps == 1][:, :3], expected)
-    assert share[:, 3].eq(0).all()
-    assert len(replace(sums, first_rows=rows, first_biases=biases).without(1).first_rows) == 2

@@ -38,8 +38,6 @@ class Sums:
     weights: Tensor  # K, float32: the unlabelled share of its pixels
     steps: Tensor  # K, int16: its step; a step's patches are in random order
     encoder: Tensor  # 1, float64: a checksum of the weights before the head
-    first_rows: Tensor  # k × M, float32: the head after step 0, the first guess at later unlabelled patches
-    first_biases: Tensor  # k, float32
 
     @classmethod
     def empty(cls, channels: int, width: int) -> Sums:
@@ -56,8 +54,6 @@ class Sums:
             weights=torch.zeros(0),
             steps=torch.zeros(0, dtype=torch.int16),
             encoder=torch.zeros(1, dtype=torch.float64),
-            first_rows=torch.zeros(0, width),
-            first_biases=torch.zeros(0),
         )
 
     @property
@@ -107,8 +103,6 @@ class Sums:
             weights=torch.cat([one.weights, two.weights]),
             steps=torch.cat([one.steps, (two.steps + len(one.open_counts)).to(torch.int16)]),
             encoder=two.encoder,
-            first_rows=one.first_rows,
-            first_biases=one.first_biases,
         )
 
     def since(self, base: Sums, first: int) -> Sums:
@@ -136,8 +130,6 @@ class Sums:
             weights=self.weights[own],
             steps=(self.steps[own] - steps).to(torch.int16),
             encoder=self.encoder,
-            first_rows=self.first_rows,
-            first_biases=self.first_biases,
         )
 
     def without(self, channel: int) -> Sums:
@@ -146,15 +138,7 @@ class Sums:
         counts, sums = self.counts.clone(), self.sums.clone()
         counts[BACKGROUND] += counts[channel]
         sums[BACKGROUND] += sums[channel]
-        first = [other for other in kept if other < len(self.first_biases)]
-        return replace(
-            self,
-            counts=counts[kept],
-            sums=sums[kept],
-            labelled=self.labelled[:, kept],
-            first_rows=self.first_rows[first],
-            first_biases=self.first_biases[first],
-        )
+        return replace(self, counts=counts[kept], sums=sums[kept], labelled=self.labelled[:, kept])
 
     def thinned(self, most: int) -> Sums:
         """At most `most` unlabelled patches: of every step the first, equally many."""
@@ -211,35 +195,42 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
     if fault:
         raise TissError("the features of the step's images depend on one another", setting="method.ridge")
 
-    share = first_share(sums, unlabelled, allowed)
-    for last in [False] * rounds + [True]:
+    share = torch.zeros(len(weight), sums.classes, device=weight.device)
+    share[:, BACKGROUND] = 1
+    for index in range(rounds + 1):
         counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
-        means = (sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()) / counts.clamp(
-            min=1e-12
-        )[:, None]
-        rows, biases = discriminants(means - mean, counts / total, factor)
-        biases = biases - rows @ mean
-        if last:
-            break
-        logits = unlabelled @ rows.T.float() + biases.float()
+        weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
+        means = weighted / counts.clamp(min=1e-12)[:, None] - mean
+        if index == 0 and rounds:
+            logits = first_odds(sums, unlabelled, weight, means, mean, total, factor)
+        else:
+            rows, biases = discriminants(means, counts / total, factor)
+            biases = biases - rows @ mean
+            logits = unlabelled @ rows.T.float() + biases.float()
         share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
     return rows.float(), biases.float()
 
 
-def first_share(sums: Sums, unlabelled: Tensor, allowed: Tensor) -> Tensor:
-    """Where sharing out starts: step 0's patches are background, of later ones half is what step 0's head says.
+def first_odds(
+    sums: Sums, unlabelled: Tensor, weight: Tensor, means: Tensor, mean: Tensor, total: Tensor, factor: Tensor
+) -> Tensor:
+    """Where sharing out starts: log odds K × C of each class against what the steps that label it left unlabelled.
 
-    From background alone it may not find the old classes again where the later images look different as a whole. From
-    that head alone the background is only that of step 0, which may consist of the classes that come later.
+    There it is certainly absent. Elsewhere it is not: what other steps left unlabelled may be this very class, and one
+    background of all steps would hide it. The background's own odds are 0.
     """
-    share = torch.zeros(len(unlabelled), sums.classes, device=unlabelled.device)
-    share[:, BACKGROUND] = 1
-    known, later = len(sums.first_biases), sums.steps > 0
-    if known:
-        logits = unlabelled[later] @ sums.first_rows.T + sums.first_biases
-        guess = logits.masked_fill(~allowed[later, :known], -torch.inf).softmax(dim=1)
-        share[later, :known] = (share[later, :known] + guess) / 2
-    return share
+    steps, kept = sums.steps.long(), len(sums.open_counts)
+    left = means.new_zeros(kept, means.shape[1])
+    left.index_add_(0, steps, (weight[:, None] * unlabelled).double())
+    left = left / sums.open_counts.clamp(min=1e-12)[:, None] - mean
+    counts = torch.cat([sums.counts, sums.open_counts])
+    rows, biases = discriminants(torch.cat([means, left]), counts / total, factor)
+    logits = unlabelled @ rows.T.float() + (biases - rows @ mean).float()
+    classes, others = logits.split([sums.classes, kept], dim=1)
+    peak = others.amax(dim=1, keepdim=True)
+    odds = classes - peak - ((others - peak).exp() @ sums.labelled.float()).clamp(min=1e-30).log()
+    odds[:, BACKGROUND] = 0
+    return odds
 
 
 def open_weights(sums: Sums) -> Tensor:
