@@ -112,6 +112,7 @@ def test_transformers_there_and_back(kind: str, tmp_path: Path):
     model = from_foreign("transformers", tmp_path / "source", IMAGES, options())
     images = torch.stack(IMAGES)[..., :64]  # DPT takes squares
     assert model.classes == ["background", "road", "car"]
+    assert model(images).logits.shape[-1] == 64 // model.decoder.stride
     with torch.inference_mode():
         expected = theirs(reference, images, (64, 64))[:, [1, 0, 2]]
         torch.testing.assert_close(model(images).pixels(), expected, atol=1e-4, rtol=1e-4)

@@ -52,7 +52,7 @@ class Wrapped(Encoder):
         width, self.kernel = read_layer(layer, description["classifier"])
         network.set_submodule(description["classifier"], Gap())
         self.channels = width * self.kernel**2
-        self.pyramid = (Level(self.channels, self.stride),)  # its own stride matters to no decoder
+        self.pyramid = (Level(self.channels, description["scale"]),)
 
     def train(self, mode: bool = True) -> "Wrapped":
         super().train(mode)

@@ -7,7 +7,9 @@ probability over the given images 0.01. The model is refused if this changes mor
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ from tiss.evaluation.evaluate import slide_logits
 from tiss.files import atomic_folder
 from tiss.files.atomic import replacing
 from tiss.models import SegmentationModel
-from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours
+from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours, EncoderOptions, make_encoder
 from tiss.models.libraries import LIBRARIES, Checkpoint, Features, read_lines
 from tiss.models.model import Architecture
 from tiss.models.pretrained import first_line
@@ -40,6 +42,7 @@ def from_foreign(
 ) -> SegmentationModel:
     """The model of `library` at `path`, channel 0 the background; `images` (uint8 3 × H × W) set its bias."""
     found = LIBRARIES[library].read(path, options.allow_pickle)
+    found = replace(found, size=options.size or found.size)
     given = found.names
     if options.names is not None:
         file = Path(options.names).expanduser()
@@ -114,15 +117,15 @@ def convert(
     rows = state.pop(f"{layer}.weight").flatten(1)
     biases = state.pop(f"{layer}.bias", rows.new_zeros(len(rows)))
     background = next((index for index, name in enumerate(names) if name.lower() in BACKGROUND_NAMES), None)
-    if len(rows) == 1 and len(names) == 1 + (
-        background is not None
-    ):  # a sigmoid: the same as a softmax over 0 and z
+    if len(rows) == 1 and len(names) == 1 + (background is not None):
+        # a sigmoid: the same as a softmax over 0 and z
         background, names = 0, ["background", *(n for i, n in enumerate(names) if i != background)]
         rows, biases = (torch.cat([torch.zeros_like(one), one]) for one in (rows, biases))
     check_names(names, len(rows), path)
     order = sorted(range(len(names)), key=lambda index: index != background)  # the background first
     classes = ["background", *(names[index] for index in order if index != background)]
     description = found.description | {"labels": names}
+    description["scale"] = map_stride(description, own, state, found.size, path)
     encoder = register(description, own)
     model = SegmentationModel(
         Architecture(encoder, "linear", "linear", found.size, network=description), classes
@@ -141,7 +144,6 @@ def convert(
         model.head.biases[0].copy_(biases)
     model.record = {"eval_size": found.size, "source": description["library"], "recipe": "tuned"}
     model.eval()
-    check_map(model, found.size, path)
     if background is None:
         if not images:
             raise TissError(f"{path}: no class is called background: give some images", setting="images")
@@ -159,16 +161,33 @@ def check_names(names: list[str], outputs: int, path: Path) -> None:
         raise TissError(f"{path}: names the class {twice!r} twice: class names must be unique")
 
 
-def check_map(model: SegmentationModel, size: int, path: Path) -> None:
-    """Runs the network once: what it gives without its classifier must be what the classifier reads."""
+def map_stride(
+    description: dict[str, Any],
+    own: tuple[nn.Module, Features] | None,
+    state: dict[str, Tensor],
+    size: int,
+    path: Path,
+) -> int:
+    """The input pixels per pixel of the map that the network gives without its classifier, which is run once."""
+    encoder = make_encoder(register(description | {"scale": 1}, own), EncoderOptions()).eval()
+    assert isinstance(encoder, Wrapped)
+    encoder.network.load_state_dict(state)
+    side = size + -size % encoder.stride
     try:
         with torch.inference_mode():
-            model(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            ((maps,), _) = encoder(torch.zeros(1, 3, side, side))
+        found = tuple(maps.shape)
     except Exception as error:  # a network may raise anything
         raise TissError(
-            f"{path}: without its classifier it must give a map N × {model.head.channels} × h × w of an image of side "
-            f"{size}, or features must be a function that gives it: {first_line(error)}"
+            f"{path}: cannot be run on images of {side} × {side}: {first_line(error)}", setting="size"
         ) from error
+    if len(found) != 4 or found[1] != encoder.channels:
+        width = encoder.channels // encoder.kernel**2
+        raise TissError(
+            f"{path}: without its classifier it must give a map N × {width} × h × w, not {found}: give a function for it",
+            setting="features",
+        )
+    return max(1, round(side / found[-1]))
 
 
 def save_source(model: SegmentationModel, out: str | Path) -> list[str]:
