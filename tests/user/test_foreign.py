@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -207,8 +208,30 @@ def test_what_cannot_be_extended_is_one_line(story: Path, tmp_path: Path, refuse
     for name in ("decode_head.linear_fuse.weight", "decode_head.classifier.bias"):
         save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
         assert f"{name} is missing" in refused(*command, "--out", tmp_path / "o")
-    assert "transformers's format" in refused("predict", tmp_path / "s", story / "tonight" / "images")
+    assert "a model of transformers" in refused("predict", tmp_path / "s", story / "tonight" / "images")
     assert "made by tiss" in refused("export", story / "first", "--format", "source", "--out", tmp_path / "o")
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"library": "os"},
+        {"library": ["smp"]},
+        {"library": "transformers"},
+        {"library": "transformers", "config": {"model_type": "evil"}},
+        {"library": "smp", "config": {"_model_class": "from_pretrained"}},
+        {"library": "torchvision", "config": {"name": 5}},
+    ],
+)
+def test_a_damaged_description_is_one_line(network: dict[str, Any], story: Path, tmp_path: Path):
+    for library in ("transformers", "segmentation_models_pytorch"):
+        pytest.importorskip(library)
+    shutil.copytree(story / "first", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config["architecture"]["network"] = network
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(TissError):
+        tiss.from_pretrained(tmp_path / "m")
 
 
 # ------------------------------------------------------------------------------------------ the other libraries
@@ -306,7 +329,7 @@ def test_files_that_do_not_fit(story: Path, tmp_path: Path, refused: Refused):
     assert "DeepLabV3 or FCN" in refused("extend", weights, *more)
     config = json.loads((folder / "config.json").read_text())
     for change, expected in (
-        ({"_model_class": "system"}, "no architecture"),
+        ({"_model_class": "system"}, "none of its architectures"),
         ({"in_channels": 4}, "4 channels"),
         ({"activation": "sigmoid"}, "may overlap"),
         ({"decoder_channels": [8, 8, 8, 8, 4]}, "does not fit"),

@@ -213,9 +213,7 @@ class SegmentationModelsPytorch(Library):
 
     def read(self, path: Path, allow_pickle: bool) -> Checkpoint:
         config = read_json(path / CONFIG)
-        kind, library = config["_model_class"], self.load()
-        if kind not in {one.__name__ for one in library.MODEL_ARCHITECTURES_MAPPING.values()}:
-            raise TissError(f"{path}: {kind!r} is no architecture of {self.package}")
+        kind = config["_model_class"]
         if config.get("in_channels", 3) != 3:
             raise TissError(f"{path}: reads {config['in_channels']} channels: only RGB can be extended")
         if config.get("activation") == "sigmoid" and config.get("classes", 1) > 1:
@@ -239,8 +237,10 @@ class SegmentationModelsPytorch(Library):
         return Checkpoint(description, state, names, read_size(path), *colours)
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
-        library = self.load()
-        return getattr(library, config["_model_class"])(**{**config, "classes": classes})
+        known = {one.__name__: one for one in self.load().MODEL_ARCHITECTURES_MAPPING.values()}
+        if config["_model_class"] not in known:
+            raise TissError(f"{config['_model_class']!r} is none of its architectures")
+        return known[config["_model_class"]](**{**config, "classes": classes})
 
     def remove_head(self, network: Any) -> None:
         head = network.segmentation_head

@@ -154,6 +154,8 @@ class SegmentationModel(nn.Module):
         """`classes` are names, the background's first; `groups` each step's channels (None: one step)."""
         super().__init__()
         check_classes(classes)
+        if architecture.network is not None:
+            architecture = replace(architecture, encoder=register(architecture.network))
         self.architecture = architecture
         self.classes = list(classes)
         self.groups = [list(group) for group in groups or [range(1, len(classes))]]
@@ -163,8 +165,6 @@ class SegmentationModel(nn.Module):
             )
         self.rule: Rule = rule  # how logits become labels
         self.record: dict[str, Any] = {}  # what else a model folder says: step, parent, evaluation, …
-        if architecture.network is not None:
-            register(architecture.network)
         options = EncoderOptions(architecture.image_size, architecture.drop_path)
         encoder = make_encoder(architecture.encoder, options)
         decoder = DECODERS.get(architecture.decoder)(encoder)

@@ -184,7 +184,7 @@ def map_stride(
     if len(found) != 4 or found[1] != encoder.channels:
         width = encoder.channels // encoder.kernel**2
         raise TissError(
-            f"{path}: without its classifier it must give a map N × {width} × h × w, not {found}: give a function for it",
+            f"{path}: without its classifier it must give a map N × {width} × h × w, not {found}: give a function",
             setting="features",
         )
     return max(1, round(side / found[-1]))

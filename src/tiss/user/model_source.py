@@ -44,9 +44,7 @@ class Source:
 
     def load(self) -> SegmentationModel:
         if self.library is not None:
-            raise TissError(
-                f"{self.name}: in {self.library}'s format: `tiss extend` makes it a model of tiss"
-            )
+            raise TissError(f"{self.name}: a model of {self.library}: `tiss extend` makes it one of tiss")
         return from_pretrained(self.folder)
 
     def hash(self) -> str:
