@@ -209,6 +209,8 @@ def test_what_cannot_be_extended_is_one_line(story: Path, tmp_path: Path, refuse
         save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
         assert f"{name} is missing" in refused(*command, "--out", tmp_path / "o")
     assert "a model of transformers" in refused("predict", tmp_path / "s", story / "tonight" / "images")
+    ours = ["extend", story / "first", *command[2:], "--out", tmp_path / "o"]
+    assert "leave it out" in refused(*ours, "--names", "disc,square")
     assert "made by tiss" in refused("export", story / "first", "--format", "source", "--out", tmp_path / "o")
 
 

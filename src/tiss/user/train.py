@@ -103,6 +103,8 @@ def extend(options: ExtendOptions, reporter: Reporter | None = None) -> str:
 def load_start(source: Source, dataset: LabelledFolder, options: ExtendOptions) -> SegmentationModel:
     """The model to extend; one of another library may need images for its background."""
     if source.library is None:
+        if options.names is not None:
+            raise TissError(f"{source.name} names its classes itself: leave it out", setting="names")
         return source.load()
     ids = dataset.ids("train")
     some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
