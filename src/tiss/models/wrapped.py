@@ -39,7 +39,7 @@ class Wrapped(Encoder):
     depth = 1
     contrast_blocks = None
     pod_needs = (0,)
-    tuned = Tuned("adamw", lr=1e-3, step_lr=1e-3, encoder_lr=0.05, weight_decay=0.01, clip=1.0)
+    tuned = Tuned("adamw", lr=3e-3, step_lr=3e-3, encoder_lr=0.02, weight_decay=0.01, clip=1.0)
 
     def __init__(
         self, name: str, network: nn.Module, description: dict[str, Any], features: Features
