@@ -443,7 +443,7 @@ def test_a_wrapped_module_is_needed_to_open_its_folder(
     network: Network, story: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ):
     wrap(network).save_pretrained(tmp_path / "m")
-    monkeypatch.setattr("tiss.models.wrapped.MODULES", {})  # as in a new process
+    monkeypatch.setattr("tiss.models.wrapped.KNOWN", {})  # as in a new process
     assert "call tiss.wrap" in refused("predict", tmp_path / "m", story / "tonight" / "images")
 
 

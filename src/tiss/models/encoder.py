@@ -126,10 +126,15 @@ ENCODERS: Registry[Callable[[EncoderOptions], Encoder]] = Registry("encoder", "e
 
 
 def make_encoder(name: str, options: EncoderOptions) -> Encoder:
-    """The encoder called `name`, with fresh weights; a name that is not registered may be one of timm's."""
-    if name not in ENCODERS:
-        from tiss.models import timm_encoder
+    """The encoder called `name`, with fresh weights.
 
+    A name that is not registered may be one of timm's, or of another library's model that was opened.
+    """
+    if name not in ENCODERS:
+        from tiss.models import timm_encoder, wrapped
+
+        if name in wrapped.KNOWN:
+            return wrapped.KNOWN[name](options)
         if timm_encoder.knows(name):
             return timm_encoder.TimmEncoder(name, options)
     return ENCODERS.get(name)(options)

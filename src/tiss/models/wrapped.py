@@ -7,6 +7,7 @@ was given to `tiss.wrap` cannot be rebuilt: whoever opens its folder calls `tiss
 import copy
 import hashlib
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tiss.errors import TissError
-from tiss.models.encoder import ENCODERS, Encoder, EncoderOptions, Level, Maps, Need, Tuned
+from tiss.models.encoder import Encoder, EncoderOptions, Level, Maps, Need, Tuned
 from tiss.models.libraries import LIBRARIES, Features
 from tiss.models.pretrained import first_line
 
@@ -50,6 +51,9 @@ class Wrapped(Encoder):
         self.bgr = description.get("bgr", False)
         layer = network.get_submodule(description["classifier"])
         width, self.kernel = read_layer(layer, description["classifier"])
+        self.row_shape = tuple(
+            layer.state_dict()["weight"].shape[1:]
+        )  # of the classifier's weights, without the classes
         network.set_submodule(description["classifier"], Gap())
         self.channels = width * self.kernel**2
         self.pyramid = (Level(self.channels, description["scale"]),)
@@ -96,32 +100,33 @@ def neighbourhoods(maps: Tensor, kernel: int) -> Tensor:
     return torch.stack([padded[..., y : y + height, x : x + width] for y, x in corners], 2).flatten(1, 2)
 
 
-# a module of the user's own under its encoder's name, and what makes its map; every model gets a copy
-MODULES: dict[str, tuple[nn.Module, Features]] = {}
+KNOWN: dict[
+    str, Callable[[EncoderOptions], Encoder]
+] = {}  # what this process has opened, by the encoder's name
 
 
 def register(description: dict[str, Any], own: tuple[nn.Module, Features] | None = None) -> str:
-    """Makes the network of a description an encoder of this process; returns the encoder's name."""
+    """Makes the network of a description known to `make_encoder`; returns the encoder's name.
+
+    `own` is the user's module, of which every model gets a copy, and what makes its map.
+    """
     library, kind = str(description.get("library")), description.get("kind")
     name = f"{library}:{kind}-{digest(description)}"
     if own is not None:
-        MODULES[name] = own
-    if library == MODULE and name not in MODULES:
+        KNOWN[name] = lambda options: Wrapped(name, copy.deepcopy(own[0]), description, own[1])
+    elif name not in KNOWN and library == MODULE:
         raise TissError(
             f"its network, a {kind}, exists in Python only: call tiss.wrap with it as before, then "
             "tiss.from_pretrained; on the command line use its ONNX file"
         )
-    if library != MODULE and library not in LIBRARIES:
+    elif name not in KNOWN and library not in LIBRARIES:
         raise TissError(f"{library!r}: this version knows models of {', '.join(LIBRARIES)}")
-    if name not in ENCODERS:
-        ENCODERS.register(name)(partial(build, name, description))
+    elif name not in KNOWN:
+        KNOWN[name] = partial(build, name, description)
     return name
 
 
 def build(name: str, description: dict[str, Any], options: EncoderOptions) -> Encoder:
-    if description["library"] == MODULE:
-        network, features = MODULES[name]
-        return Wrapped(name, copy.deepcopy(network), description, features)
     library = LIBRARIES[description["library"]]
     library.load()
     try:

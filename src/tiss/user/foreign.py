@@ -26,7 +26,7 @@ from tiss.models.encoder import IMAGENET_MEAN, IMAGENET_STD, Colours, EncoderOpt
 from tiss.models.libraries import LIBRARIES, Checkpoint, Features, read_lines
 from tiss.models.model import Architecture
 from tiss.models.pretrained import first_line
-from tiss.models.wrapped import MODULE, MODULES, Wrapped, read_layer, register
+from tiss.models.wrapped import MODULE, Wrapped, read_layer, register
 from tiss.user.options import ExtendOptions
 
 PROBABILITY = 0.01  # of the added background, in the median
@@ -210,16 +210,14 @@ def save_source(model: SegmentationModel, out: str | Path) -> list[str]:
     encoder, layer = model.encoder, description["classifier"]
     assert isinstance(encoder, Wrapped)
     state = {name: tensor.cpu() for name, tensor in encoder.network.state_dict().items()}
+    state |= {f"{layer}.weight": rows.reshape(len(rows), *encoder.row_shape), f"{layer}.bias": biases}
     library = LIBRARIES.get(description["library"])
-    network = library.build(description["config"], len(rows)) if library else MODULES[encoder.name][0]
-    wanted = network.state_dict()
-    state[f"{layer}.weight"] = rows.reshape(len(rows), *wanted[f"{layer}.weight"].shape[1:])
-    state[f"{layer}.bias"] = biases
     out.parent.mkdir(parents=True, exist_ok=True)
     if library is None or library.one_file:
         with replacing(out) as temporary:
             torch.save(state, temporary)
         return listed
+    network = library.build(description["config"], len(rows))
     network.load_state_dict(state)
     with atomic_folder(out) as folder:
         library.save(network, folder, listed, description)
