@@ -51,9 +51,7 @@ class Wrapped(Encoder):
         self.bgr = description.get("bgr", False)
         layer = network.get_submodule(description["classifier"])
         width, self.kernel = read_layer(layer, description["classifier"])
-        self.row_shape = tuple(
-            layer.state_dict()["weight"].shape[1:]
-        )  # of the classifier's weights, without the classes
+        self.row_shape = tuple(layer.state_dict()["weight"].shape[1:])  # of the classifier's weights
         network.set_submodule(description["classifier"], Gap())
         self.channels = width * self.kernel**2
         self.pyramid = (Level(self.channels, description["scale"]),)

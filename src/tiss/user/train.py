@@ -108,7 +108,7 @@ def load_start(source: Source, dataset: LabelledFolder, options: ExtendOptions) 
         return source.load()
     ids = dataset.ids("train")
     some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
-    images = [dataset.read("train", id).image for id in some]
+    images = [dataset.read("train", id).image.contiguous() for id in some]
     return from_foreign(source.library, source.folder, images, options)
 
 
