@@ -21,8 +21,11 @@ _PUBLIC = {
     "tiss.models": "Decoder Encoder EncoderOptions from_pretrained Level Need Output SegmentationModel Tuned",
     "tiss.scenarios": "load_scenario Scenario Step",
     "tiss.user.edit": "forget merge",
+    "tiss.user.foreign": "save_source wrap",
+    "tiss.user.options": "ExtendOptions",
     "tiss.user.suggest": "suggest",
     "tiss.user.teach": "Teaching",
+    "tiss.user.train": "extend",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {
     "register_dataset": ("tiss.data.base", "DATASETS.register"),
@@ -67,8 +70,12 @@ if TYPE_CHECKING:
     from tiss.scenarios import load_scenario as load_scenario
     from tiss.user.edit import forget as forget
     from tiss.user.edit import merge as merge
+    from tiss.user.foreign import save_source as save_source
+    from tiss.user.foreign import wrap as wrap
+    from tiss.user.options import ExtendOptions as ExtendOptions
     from tiss.user.suggest import suggest as suggest
     from tiss.user.teach import Teaching as Teaching
+    from tiss.user.train import extend as extend
 
     register_dataset, register_decoder, register_encoder = (
         DATASETS.register,

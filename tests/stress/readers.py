@@ -23,12 +23,12 @@ from tiss.engine.checkpoint import read_position
 from tiss.engine.run_folder import read_config
 from tiss.files import read_json, read_tensors
 from tiss.models import from_pretrained
+from tiss.models.libraries import read_size
 from tiss.models.pretrained import find_colours, read_weights
 from tiss.report.runs import experiments, load_results
 from tiss.report.tables import report_tables
 from tiss.scenarios import read_lists
 from tiss.user.model_source import line_of
-from tiss.user.segformer import read_size
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 Files = dict[str, bytes]

@@ -65,7 +65,9 @@ def train(options: TrainOptions) -> int:
 def extend(options: ExtendOptions) -> int:
     """One step: MODEL, which stays as it is, learns new classes from a folder and becomes a new model. Only the new
     classes need labels: old ones in the images may stay unlabelled. MODEL is a model folder, a run folder (its last
-    step), or a SegFormer in transformers' format, local or on the hub. The new model can be extended again.
+    step), or a model of another library: of transformers (SegFormer, UPerNet, DPT, BEiT and others) or
+    segmentation_models.pytorch, local or on the hub, or a file of torchvision's weights (DeepLabV3, FCN). tiss export
+    --format source writes these back with the new classes. The new model can be extended again.
     The folder holds images/ and masks/ with files of the same names. Masks are PNGs: 0 = anything else, 255 = ignore,
     class numbers in the order of classes.txt or, without that file, of --classes (1, 2, …).
     Prints how well the new classes are segmented on held-out images, and what happened to the old ones.
@@ -74,6 +76,7 @@ def extend(options: ExtendOptions) -> int:
       tiss extend first --data tonight --classes forklift --out second
       tiss extend runs/voc-15-1-overlapped-mib-seed0 --data mine --classes "forklift,pallet" --out with-forklift
       tiss extend nvidia/segformer-b0-finetuned-ade-512-512 --data mine --classes forklift --out segformer-forklift
+      tiss extend unet --names background,road,car --data mine --classes forklift --out unet-forklift
     """
     from tiss.engine.progress import TerminalReporter
     from tiss.user import train as user

@@ -177,8 +177,12 @@ def compare(options: CompareOptions) -> int:
 @dataclass(frozen=True)
 class ExportOptions:
     model: str = setting(REQUIRED, "model folder, run folder or hub name", positional=True)
-    format: Literal["onnx", "torch"] = setting("onnx", "onnx: for onnxruntime; torch: torch.export")
-    out: str | None = setting(None, "file to write (None: the model's name with .onnx or .pt2)")
+    format: Literal["onnx", "torch", "source"] = setting(
+        "onnx", "onnx: for onnxruntime; torch: torch.export; source: of the library that the model came from"
+    )
+    out: str | None = setting(
+        None, "file or folder to write (None: the model's name with .onnx, .pt2 or -source)"
+    )
     data: str | None = setting(None, "images to check on: a file, folder or pattern (None: drawn ones)")
     size: int | None = setting(None, "shorter side of those images (None: the model's own)")
     fp16: bool = setting(False, "half precision: half the size, for GPUs and accelerators")
@@ -189,19 +193,27 @@ def export(options: ExportOptions) -> int:
     Output: `labels`, uint8, N × H × W, and `logits`. Batch and size are free where the model allows it; class names and
     colours are in NAME.labels.json beside it. The file is compared with the model on images and is not written if they
     differ. examples/run_onnx.py runs it without torch.
+    --format source writes a model that was extended from another library's in that library's format, with more classes:
+    a folder of transformers or segmentation_models.pytorch, or torchvision's weights.
 
     Examples:
       tiss export third --data shots
       tiss export third --fp16 --out third-fp16.onnx
       tiss export third --format torch --out third.pt2
+      tiss export with-forklift --format source --out segformer-with-forklift
     """
     from tiss.user.export import SUFFIX, export_model, import_onnx, labels_path
+    from tiss.user.foreign import save_source
     from tiss.user.model_source import check_out, find_source, open_predictor
 
     if options.format == "onnx":
         import_onnx()
     source = find_source(options.model)
     path = check_out(options.out or source.folder.resolve().name + SUFFIX[options.format])
+    if options.format == "source":
+        names = save_source(source.load(), path)
+        print(f"{path}: {len(names)} classes: {', '.join(names)}")
+        return 0
     predictor = open_predictor(source, options.size, False, "cpu")
     data = [options.data] if options.data else []
     check_out(str(labels_path(path)))

@@ -72,7 +72,8 @@ class StepFolder:
         path = self.path / STATE
         if path.exists():
             return read_tensors(path)
-        if read_json(self.path / CONFIG).get("record", {}).get(KEPT):
+        config = self.path / CONFIG  # other libraries' models need not have one
+        if config.is_file() and read_json(config).get("record", {}).get(KEPT):
             raise TissError(f"{path}: missing; copy the step's folder again, or remove it to repeat the step")
         return {}
 

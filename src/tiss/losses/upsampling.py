@@ -113,7 +113,7 @@ def upsampled_argmax(logits: Tensor, resolution: Resolution) -> Tensor:
     """
     logits = logits.detach()
     kind = torch.uint8 if logits.shape[1] <= 256 else torch.int64
-    if resolution.fused == "off" or logits.shape[-2:] == resolution.padded:
+    if resolution.fused == "off" or resolution.aligned or logits.shape[-2:] == resolution.padded:
         return resolution.upsample(full_precision(logits)).argmax(1).to(kind)
     if logits.is_cuda and has_triton() and logits.dtype in KERNEL_TYPES:
         from tiss.losses.triton_pixels import argmax

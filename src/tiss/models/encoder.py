@@ -70,6 +70,7 @@ class Encoder(nn.Module):
     depth: int  # how many blocks can be asked for: needs 0 … depth − 1, or negative from the end
     channels: int  # of the last block's map
     stride: int  # both sides of the input must be multiples of it; the model pads
+    aligned: bool = False  # logits become pixels with align_corners=True
     pyramid: tuple[Level, ...]  # finest first; the last is the last block's map
     mean: Colours = IMAGENET_MEAN  # of RGB in 0..1
     std: Colours = IMAGENET_STD
@@ -125,10 +126,15 @@ ENCODERS: Registry[Callable[[EncoderOptions], Encoder]] = Registry("encoder", "e
 
 
 def make_encoder(name: str, options: EncoderOptions) -> Encoder:
-    """The encoder called `name`, with fresh weights; a name that is not registered may be one of timm's."""
-    if name not in ENCODERS:
-        from tiss.models import timm_encoder
+    """The encoder called `name`, with fresh weights.
 
+    A name that is not registered may be one of timm's, or of another library's model that was opened.
+    """
+    if name not in ENCODERS:
+        from tiss.models import timm_encoder, wrapped
+
+        if name in wrapped.KNOWN:
+            return wrapped.KNOWN[name](options)
         if timm_encoder.knows(name):
             return timm_encoder.TimmEncoder(name, options)
     return ENCODERS.get(name)(options)

@@ -45,7 +45,7 @@ def write_model(model: SegmentationModel, folder: Path, record: Mapping[str, Any
     config = {
         "format": FORMAT,
         "model_type": "tiss",
-        "architecture": dataclasses.asdict(model.architecture),
+        "architecture": {k: v for k, v in dataclasses.asdict(model.architecture).items() if v is not None},
         "classes": model.classes,
         "id2label": {str(channel): name for channel, name in enumerate(model.classes)},
         "groups": model.groups,

@@ -31,6 +31,7 @@ from tiss.models.encoder import (
     outline,
 )
 from tiss.models.pretrained import load_pretrained
+from tiss.models.wrapped import register
 from tiss.randomness import seed_of
 
 Fused = Literal["auto", "on", "off"]
@@ -44,6 +45,7 @@ class Resolution:
     size: tuple[int, int]  # the input's height and width
     padded: tuple[int, int]  # after padding to a multiple of the patch, at the right and the bottom
     fused: Fused = "auto"  # whether losses may use the kernel that never holds full-resolution logits
+    aligned: bool = False  # align_corners, for models of libraries that upsample so
 
     @classmethod
     def of(cls, height: int, width: int) -> Resolution:
@@ -52,7 +54,9 @@ class Resolution:
     def upsample(self, logits: Tensor) -> Tensor:
         """Logits N × C × h × w to N × C × H × W."""
         if tuple(logits.shape[-2:]) != self.padded:
-            logits = F.interpolate(logits.contiguous(), self.padded, mode="bilinear", align_corners=False)
+            logits = F.interpolate(
+                logits.contiguous(), self.padded, mode="bilinear", align_corners=self.aligned
+            )
         return logits[..., : self.size[0], : self.size[1]]
 
 
@@ -71,6 +75,8 @@ class Output:
         return self.resolution.upsample(self.logits)
 
     def with_fused(self, fused: Fused) -> Output:
+        # the fused kernels know one kind of upsampling
+        fused = "off" if self.resolution.aligned else fused
         return replace(self, resolution=replace(self.resolution, fused=fused))
 
 
@@ -89,6 +95,7 @@ class Architecture:
     image_size: int
     drop_path: float = 0.0
     head_width: int = 0  # of a head on random features
+    network: dict | None = None  # what rebuilds an encoder of another library
 
     def __post_init__(self) -> None:
         if self.image_size < 1:
@@ -147,6 +154,8 @@ class SegmentationModel(nn.Module):
         """`classes` are names, the background's first; `groups` each step's channels (None: one step)."""
         super().__init__()
         check_classes(classes)
+        if architecture.network is not None:
+            architecture = replace(architecture, encoder=register(architecture.network))
         self.architecture = architecture
         self.classes = list(classes)
         self.groups = [list(group) for group in groups or [range(1, len(classes))]]
@@ -193,7 +202,8 @@ class SegmentationModel(nn.Module):
     def resolution(self, images: Tensor) -> Resolution:
         """How this model's logits for `images` become pixels."""
         (height, width), stride = images.shape[-2:], self.encoder.stride
-        return Resolution((height, width), (height + -height % stride, width + -width % stride))
+        padded = height + -height % stride, width + -width % stride
+        return Resolution((height, width), padded, aligned=self.encoder.aligned)
 
     def grow(self, new_classes: Iterable[str], initialise: Initialise, seed: int = 0) -> None:
         """Adds a group of classes to the head; `seed` makes random rows the same in every process."""

@@ -31,7 +31,7 @@ from tiss.user.items import find_images
 
 Format = Literal["onnx", "torch"]
 Runner = Callable[[Tensor], tuple[Tensor, Tensor]]
-SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2", "source": "-source"}
 OUTPUTS = ["labels", "logits"]
 CHECKED = 4  # images on which the export is checked
 # largest difference of a logit, in units of the largest logit (or of 1, if that is more), and the least share of pixels

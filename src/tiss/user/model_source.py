@@ -16,7 +16,7 @@ from tiss.engine.run_folder import STATE, RunFolder
 from tiss.errors import TissError
 from tiss.files import existing, read_json, write_json, write_text
 from tiss.models import CARD, CONFIG, WEIGHTS, SegmentationModel, file_hash, find_folder, from_pretrained
-from tiss.models.pretrained import fetch, looks_like_hub_name
+from tiss.models.pretrained import PICKLES, fetch, looks_like_hub_name
 from tiss.report.render import render
 
 SMALLEST, LARGEST = 16, 8192  # of the size, in pixels
@@ -33,23 +33,30 @@ class Source:
     name: str
 
     @property
-    def is_segformer(self) -> bool:
+    def library(self) -> str | None:
+        """The library whose format the model is in; None for ours."""
+        if self.folder.is_file():
+            return "torchvision"
         config = read_json(self.folder / CONFIG)
-        return isinstance(config, dict) and config.get("model_type") == "segformer"
+        if not isinstance(config, dict) or config.get("model_type", "tiss") == "tiss":
+            return "smp" if isinstance(config, dict) and "_model_class" in config else None
+        return "transformers"
 
     def load(self) -> SegmentationModel:
-        if self.is_segformer:
-            raise TissError(f"{self.name}: in transformers' format: `tiss extend` makes it a model of tiss")
+        if self.library is not None:
+            raise TissError(f"{self.name}: a model of {self.library}: `tiss extend` makes it one of tiss")
         return from_pretrained(self.folder)
 
     def hash(self) -> str:
         """SHA-256 of the weights."""
+        if self.folder.is_file():
+            return file_hash(self.folder)
         pickled, weights = self.folder / PICKLED, self.folder / WEIGHTS
         return file_hash(pickled if pickled.is_file() and not weights.is_file() else weights)
 
 
 def find_source(name: str) -> Source:
-    """The model called `name`: a model folder, the last step of a run folder, or a hub name."""
+    """The model called `name`: a model folder, the last step of a run folder, a file of weights, or a hub name."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if (folder / CONFIG).exists():
@@ -58,8 +65,10 @@ def find_source(name: str) -> Source:
         if steps:
             return Source(steps[-1], str(steps[-1]))
         raise TissError(f"{name}: no model in this folder: it has no {CONFIG}")
+    if folder.is_file() and folder.suffix in (".safetensors", *PICKLES):
+        return Source(folder, name)
     if looks_like_hub_name(name):
-        return Source(fetch(name, [CONFIG, WEIGHTS, CARD, STATE, PICKLED, PREPROCESSOR]), name)
+        return Source(fetch(name, [CONFIG, WEIGHTS, CARD, STATE, PICKLED, PREPROCESSOR, "classes.txt"]), name)
     return Source(find_folder(name, allow_download=False), name)
 
 
@@ -103,7 +112,8 @@ def parent_of(folder: Path) -> Path | None:
         found = folder / parent["path"]
         # os.path, which takes an impossible file name for a missing one
         whole = os.path.isfile(found / CONFIG) and os.path.isfile(found / WEIGHTS)
-        return found if whole and file_hash(found / WEIGHTS) == parent.get("sha256") else None
+        ours = whole and Source(found, "").library is None
+        return found if ours and file_hash(found / WEIGHTS) == parent.get("sha256") else None
     name, _, number = folder.resolve().name.partition("-")
     if name == "step" and number.isdigit() and int(number) > 0:
         before = folder.resolve().parent / f"step-{int(number) - 1}"

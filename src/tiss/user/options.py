@@ -56,3 +56,6 @@ class ExtendOptions(StepOptions):
     data: str = setting(REQUIRED, "folder with the new images and their masks", sets="data.root")
     classes: str | None = setting(None, "new classes, with commas (None: those that the model does not know)")
     images: str | None = setting(None, "more images on which to compare the area of the old classes")
+    names: str | None = setting(
+        None, "all classes of a MODEL whose files do not name them: with commas, or a file with one per line"
+    )

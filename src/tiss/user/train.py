@@ -12,7 +12,7 @@ import torch
 from tiss import __version__
 from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig
 from tiss.engine.predictor import Predictor, seen_size
-from tiss.engine.progress import Reporter, duration
+from tiss.engine.progress import Reporter, TerminalReporter, duration
 from tiss.engine.recipes import recipe_values
 from tiss.engine.run_folder import RunFolder, StepFolder, differences, read_config
 from tiss.engine.session import Session, freeze_copy, resolve_for
@@ -26,16 +26,16 @@ from tiss.scenarios import Step
 from tiss.user import changes, compare
 from tiss.user.compare import ImageSet
 from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
+from tiss.user.foreign import from_foreign
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
 from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
-from tiss.user.segformer import from_segformer
 
 # images seen in training, all epochs together; fewest and most epochs
 FIRST, LATER = (6000, 20, 100), (1500, 5, 40)
 GRAIN, LARGEST = 32, 512  # of the training crop
 PAGE = 8 << 20  # bytes: report.html with its images, about
 MOST_AREAS = 200  # training images on which areas are compared, about
-MOST_SAMPLES = 64  # images that set the background of a SegFormer
+MOST_SAMPLES = 64  # images that set the background of a model that has none
 WORK = ".training"  # ending of the folder that holds the checkpoint until the model is there
 
 
@@ -66,21 +66,18 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     return learn(session, step, dataset, out, None, options)
 
 
-def extend(options: ExtendOptions, reporter: Reporter) -> str:
-    """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model."""
+def extend(options: ExtendOptions, reporter: Reporter | None = None) -> str:
+    """One more step: a model, which stays as it is, and a labelled folder's new classes make a new model.
+
+    Returns what came of it, for a terminal.
+    """
+    reporter = reporter or TerminalReporter()
     if done := finished(options):
         return done
     out = check_out(options.out)
     source = find_source(options.model)
-    start = None if source.is_segformer else source.load()
     dataset = LabelledFolder(options.data, split_names(options.classes) if options.classes else ())
-    if start is None:
-        ids = dataset.ids("train")
-        some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
-        images = [dataset.read("train", id).image.contiguous() for id in some]
-        start = from_segformer(
-            source.folder, images, allow_pickle=options.allow_pickle, device=options.device
-        )
+    start = load_start(source, dataset, options)
     if start.rule != "softmax":
         method = start.record.get("method")
         raise TissError(
@@ -101,6 +98,18 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     config = resolve_for(config, dataset)
     session = Session.start(config, step, model=start, state=state, reporter=reporter)
     return learn(session, step, dataset, out, source, options)
+
+
+def load_start(source: Source, dataset: LabelledFolder, options: ExtendOptions) -> SegmentationModel:
+    """The model to extend; one of another library may need images for its background."""
+    if source.library is None:
+        if options.names is not None:
+            raise TissError(f"{source.name} names its classes itself: leave it out", setting="names")
+        return source.load()
+    ids = dataset.ids("train")
+    some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
+    images = [dataset.read("train", id).image.contiguous() for id in some]
+    return from_foreign(source.library, source.folder, images, options)
 
 
 def finished(options: StepOptions) -> str | None:
