@@ -33,6 +33,7 @@ from tiss.user.compare import ImageSet
 from tiss.user.from_images import known_from_images
 
 LONG = 600.0  # seconds after which a command says beforehand what would be shorter
+SEEN = 0.1  # percent of the held-out images that a class must have covered for its agreement to count
 SMALL = 224  # a size for the impatient
 # in forward passes of the encoder: an update (forward and backward), the teacher, and a head with its loss
 UPDATE, TEACHER, HEAD = 3.0, 1.0, 0.3
@@ -186,9 +187,10 @@ def judge(name: str, result: Comparison, seconds: float) -> Trial:
     """The score is the harmonic mean of what was learned and what was kept: neither makes up for the other.
 
     Learned is the mean IoU of the new classes; kept is the mean over the old classes, the background among them, of the
-    IoU or, for those without labels, of the agreement with the old model outside the new labels.
+    IoU or, for those without labels, of the agreement with the old model outside the new labels, if there is any.
     """
-    kept = [one.agreement if one.before is None else one.after for one in result.old_classes]
+    kept = [one.after for one in result.old_classes if one.before is not None]
+    kept += [one.agreement for one in result.old_classes if one.before is None and (one.area_before or 0) > SEEN]
     new, old = result.new_iou, mean(kept)
     score = old if new is None else new if old is None else harmonic_mean(new, old)
     return Trial(name, new, old, result.old_change, score, round(seconds, 1))
