@@ -89,7 +89,8 @@ class FeatureCache:
             os.replace(temporary, path)
         except OSError:  # a full disk: they are computed again
             self.room = 0
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def digest(body: Body) -> str:

@@ -123,16 +123,18 @@ def learn(
         say(f"{effort(way.session, step)}: about {duration(seconds[way.name])} on this machine")
     if total > LONG:
         say(shorter(total, fits[-1].session, step, freeze))
-    left = [skip(way.name, seconds[way.name], total) for way in ways if way not in fits]
-    for trial in left:
-        say(str(trial))
     for way in ways:
         way.session.features = setting.features
     if len(ways) == 1:
         return attempt(ways[0], setting, journal)
 
     done: list[tuple[Trial, Way]] = []
-    for way in fits:
+    left: list[Trial] = []
+    for way in ways:
+        if done and way not in fits:
+            left.append(skip(way.name, seconds[way.name], total))
+            say(str(left[-1]))
+            continue
         folder = setting.work / f"try-{way.name}"
         try:
             if not StepFolder(folder).is_complete:
@@ -140,7 +142,7 @@ def learn(
         except SpaceError:
             raise
         except TissError as error:  # it cannot learn of the old classes from these images
-            if way is fits[-1] and not done:
+            if way is ways[-1] and not done:
                 raise
             left.append(Trial(way.name, note=str(error)))
             say(str(left[-1]))
@@ -190,7 +192,9 @@ def judge(name: str, result: Comparison, seconds: float) -> Trial:
     IoU or, for those without labels, of the agreement with the old model outside the new labels, if there is any.
     """
     kept = [one.after for one in result.old_classes if one.before is not None]
-    kept += [one.agreement for one in result.old_classes if one.before is None and (one.area_before or 0) > SEEN]
+    kept += [
+        one.agreement for one in result.old_classes if one.before is None and (one.area_before or 0) > SEEN
+    ]
     new, old = result.new_iou, mean(kept)
     score = old if new is None else new if old is None else harmonic_mean(new, old)
     return Trial(name, new, old, result.old_change, score, round(seconds, 1))
