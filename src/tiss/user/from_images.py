@@ -102,6 +102,6 @@ def confidence(old: SegmentationModel, images: Tensor) -> tuple[Tensor, Tensor]:
     """The probability of the likeliest channel, and the channel, N × H × W each."""
     logits = old(images).pixels().float()
     if old.rule == "softmax":
-        return logits.softmax(dim=1).max(dim=1)  # type: ignore[return-value]
+        return logits.softmax(dim=1).max(dim=1)
     best, channel = logits[:, 1:].sigmoid().max(dim=1)
     return torch.maximum(best, 1 - best), torch.where(best > 0.5, channel + 1, BACKGROUND)

@@ -28,7 +28,7 @@ from tiss.scenarios import Step
 from tiss.user import changes, choose, compare
 from tiss.user.choose import Way
 from tiss.user.compare import ImageSet
-from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
+from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names, thin_classes
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
 from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
 from tiss.user.segformer import from_segformer
@@ -138,6 +138,9 @@ def learn(
     reporter.say(
         f"{len(step.train)} images to train {taught}, {len(step.test)} held out; {config.data.crop} pixels"
     )
+    if thin := thin_classes(step, config.data.crop or 0, first.model.decoder.stride):
+        patch = f"{first.model.decoder.stride} of {config.data.crop} pixels"
+        reporter.say(f"narrower than a patch ({patch}): {', '.join(thin)}; a larger --size finds more of them")
     work = RunFolder(out.with_name(out.name + WORK))
     if world.is_main and not options.resume and (work.path / "config.yaml").exists():
         with Lock(work.path / "lock"):
