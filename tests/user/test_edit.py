@@ -129,4 +129,4 @@ def test_other_methods_only_add_classes(story: Path, tmp_path: Path, refused: Re
         "--out",
         tmp_path / "x",
     ]
-    assert "only adds classes" in refused(*words)
+    assert "only adds classes" in refused(*words, "--method", "recall")
