@@ -19,22 +19,25 @@ from tiss.models import Need, SegmentationModel
 from tiss.models.model import Body
 
 Compute = Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
+RECENT = 8  # windows of images kept in memory
 LIMIT = 4 << 30  # bytes on disk, and never more than half of what is free there
 
 
 class FeatureCache:
     """What bodies that are not trained give for images, by the images' pixels, in files in a folder.
 
-    An image is computed alone, so its features depend neither on its batch nor on whether they were kept: what is
-    learned is the same with any limit. Only on a CPU: a GPU computes features about as fast as a disk reads them.
+    Without a folder the last few are kept in memory, for models that are compared. An image is computed alone, so its
+    features depend neither on its batch nor on whether they were kept: what is learned is the same with any limit. Only
+    on a CPU: a GPU computes features about as fast as a disk reads them.
     """
 
-    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, limit: int = LIMIT) -> None:
+        self.folder, self.recent = folder, dict[str, Tensor]()
         self.room = limit  # bytes that may still be written
 
     def clear(self) -> None:
         """Removes what an earlier process left: a power cut may have spoilt it."""
+        assert self.folder is not None
         shutil.rmtree(self.folder, ignore_errors=True)
         make_folder(self.folder.parent)
         self.room = min(self.room, shutil.disk_usage(self.folder.parent).free // 2)
@@ -71,6 +74,12 @@ class FeatureCache:
     def one(self, compute: Compute, name: str, image: Tensor) -> Tensor:
         pixels = image.contiguous().numpy()
         key = hashlib.blake2b(pixels.tobytes(), digest_size=16, key=str(pixels.shape).encode()).hexdigest()
+        if self.folder is None:
+            if name + key not in self.recent:
+                for old in list(self.recent)[: len(self.recent) + 1 - RECENT]:
+                    del self.recent[old]
+                self.recent[name + key] = compute(image)[0]
+            return self.recent[name + key]
         path = self.folder / name / f"{key}.npy"
         with contextlib.suppress(OSError, ValueError, EOFError):
             return torch.from_numpy(np.load(path))

@@ -1,7 +1,6 @@
 """Two models on the same images: what was gained, what was lost, what changed."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.images import read_image
 from tiss.engine.features import FeatureCache
-from tiss.engine.predictor import Predictor, shared_features
+from tiss.engine.predictor import Predictor
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.evaluation.scores import class_iou
@@ -136,7 +135,8 @@ def compare_models(
     broken: list[str] = []
     scores: list[tuple[float, str]] = []
     total = sum(len(part.names) for part in (images, *also))
-    with (reporter or Reporter()).bar("compare", total) as bar, sharing(old, new, features):
+    shared = (features or FeatureCache()).of(old.model if old else None, new.model)
+    with (reporter or Reporter()).bar("compare", total) as bar, shared:
         for part in (images, *also):
             for index, name in enumerate(part.names):
                 bar.advance()
@@ -156,15 +156,6 @@ def compare_models(
     worst = [(name, -score) for score, name in sorted(scores)[:WORST] if -score >= LEAST]
     judged = counter.has_labels and bool(counter.judged)
     return Comparison(rows, len(scores), same, worst, judged, broken, total - len(broken))
-
-
-def sharing(
-    old: Predictor | None, new: Predictor, features: FeatureCache | None
-) -> AbstractContextManager[None]:
-    """Meanwhile features that both models have in common are computed once."""
-    if features:
-        return features.of(old.model if old else None, new.model)
-    return shared_features(old, new) if old else nullcontext()
 
 
 Drawn = list[tuple[str, Image.Image]]  # captions and images
@@ -215,12 +206,11 @@ def draw_worst(
 ) -> Drawn:
     """A caption and a row of panels (image, labels, both models) for each of the images that changed most."""
     drawn = []
-    for name, caption in result.captions().items():
-        image, label = images.read(images.names.index(name))
-        masks = {} if label is None else {"labels": label.numpy() % IGNORE}  # ignored ones as background
-        with sharing(old, new, features):
-            found = [(title, one.classes, one.one(image)) for title, one in (("before", old), ("now", new))]
-        for title, classes, mask in found:
-            masks[title] = channel_table(classes, images.space)[mask.numpy()]
-        drawn.append((caption, side_by_side(image.permute(1, 2, 0).numpy(), masks, images.space)))
+    with (features or FeatureCache()).of(old.model, new.model):
+        for name, caption in result.captions().items():
+            image, label = images.read(images.names.index(name))
+            masks = {} if label is None else {"labels": label.numpy() % IGNORE}  # ignored ones as background
+            for title, one in (("before", old), ("now", new)):
+                masks[title] = channel_table(one.classes, images.space)[one.one(image).numpy()]
+            drawn.append((caption, side_by_side(image.permute(1, 2, 0).numpy(), masks, images.space)))
     return drawn

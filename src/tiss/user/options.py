@@ -63,3 +63,8 @@ class ExtendOptions(StepOptions):
         "with method auto: methods that fit into this time are tried; taken is the one with the highest harmonic mean "
         "of new and old classes' IoU on held-out images (old ones without labels: agreement with the old model)",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.minutes >= 0:
+            raise TissError(f"{self.minutes:g}: must be at least 0", setting="minutes")
