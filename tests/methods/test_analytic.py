@@ -19,7 +19,7 @@ from tiss.engine.session import Session
 from tiss.errors import TissError
 from tiss.files import read_tensors, write_tensors
 from tiss.methods.analytic import patch_shares
-from tiss.methods.discriminant import ABSENT, Sums, first_share, pack, quantize, solve, unpack
+from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack
 from tiss.models import from_pretrained
 from tiss.user.export import export_model
 
@@ -303,21 +303,3 @@ def test_a_forgotten_class_was_background_all_along() -> None:
         torch.testing.assert_close(
             one, other, atol=0.1, rtol=0.02
         )  # the never-labelled patches are kept in int8
-
-
-def test_sharing_out_starts_from_the_head_of_step_0() -> None:
-    """Step 0's own patches are background; of later ones half is its guess, without what their step labels."""
-    base, later = blobs([1, 2, 3], 20, seed=1), blobs([1, 2, 3], 10, seed=2)
-    sums = sums_of(*base, [1, 2], 4).added(sums_of(*later, [2], 4))
-    features = sums.patches.float() * sums.scales[:, None]
-    allowed = sums.labelled[sums.steps.long()] == 0
-    assert first_share(sums, features, allowed)[:, 0].eq(1).all(), "without a head all are background"
-    rows, biases = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)), torch.zeros(3)
-    share = first_share(replace(sums, first_rows=rows, first_biases=biases), features, allowed)
-    assert share[sums.steps == 0][:, 0].eq(1).all()
-    logits = features[sums.steps == 1] @ rows.T
-    expected = logits.index_fill(1, torch.tensor(2), -torch.inf).softmax(dim=1) / 2
-    expected[:, 0] += 0.5
-    torch.testing.assert_close(share[sums.steps == 1][:, :3], expected)
-    assert share[:, 3].eq(0).all()
-    assert len(replace(sums, first_rows=rows, first_biases=biases).without(1).first_rows) == 2

@@ -88,11 +88,8 @@ class Analytic(Method):
         found = self.sums_of(step, model, batches)
         if self.kept:
             found = self.known(model).added(found)
-        is_first = not self.kept
         self.kept = found.thinned(self.settings.patches).tensors()
-        rows, biases = self.solve(model)
-        if is_first:
-            self.kept |= {"first_rows": rows, "first_biases": biases}
+        self.solve(model)
 
     def known(self, model: SegmentationModel) -> Sums:
         """The sums of the steps so far, checked to belong to `model`."""
@@ -107,8 +104,8 @@ class Analytic(Method):
             raise TissError("the sums kept with the model come from another encoder", setting="method")
         return sums
 
-    def solve(self, model: SegmentationModel) -> tuple[Tensor, Tensor]:
-        """Sets the head to what the sums say; returns its rows and biases."""
+    def solve(self, model: SegmentationModel) -> None:
+        """Sets the head to what the sums say."""
         how, head = self.settings, model.head
         with without_autocast(head.rows[0]), exact_products():
             rows, biases = solve(self.known(model), project_of(model), how.ridge, how.rounds)
@@ -116,7 +113,6 @@ class Analytic(Method):
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
             head.rows[part].data.copy_(row)
             head.biases[part].data.copy_(bias)
-        return rows, biases
 
     def replace_head(self, model: SegmentationModel, batches: Batches) -> None:
         """A head to be solved for the one that step 0 was trained with."""
@@ -183,8 +179,6 @@ class Analytic(Method):
             weights=weights,
             steps=torch.zeros(len(weights), dtype=torch.int16, device=device),
             encoder=checksum(model),
-            first_rows=torch.zeros(0, width, device=device),
-            first_biases=torch.zeros(0, device=device),
         )
 
     def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
@@ -201,7 +195,7 @@ class Analytic(Method):
     def state_bytes(self, model: SegmentationModel, classes: int) -> int:
         channels = model.decoder.channels
         width = self.settings.width or channels
-        return 4 * width * (width // 2 + 2 * classes + 3) + self.settings.patches * (channels + 10)
+        return 4 * width * (width // 2 + classes + 2) + self.settings.patches * (channels + 10)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.kept = dict(state)
@@ -221,7 +215,7 @@ def consistent(sums: Sums, classes: int) -> bool:
     """Whether the parts of sums from a file belong together, for at most `classes` channels."""
     steps, patches = len(sums.open_counts), len(sums.patches)
     return (
-        len(sums.first_rows) == len(sums.first_biases) <= len(sums.sums) == sums.classes <= classes
+        len(sums.sums) == sums.classes <= classes
         and sums.labelled.shape == (steps, sums.classes)
         and all(len(part) == patches for part in (sums.scales, sums.weights, sums.steps))
         and bool(((sums.steps >= 0) & (sums.steps < steps)).all())

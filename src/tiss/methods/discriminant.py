@@ -38,8 +38,6 @@ class Sums:
     weights: Tensor  # K, float32: the unlabelled share of its pixels
     steps: Tensor  # K, int16: its step; a step's patches are in random order
     encoder: Tensor  # 1, float64: a checksum of the weights before the head
-    first_rows: Tensor  # k × M, float32: the head after step 0, the first guess at later unlabelled patches
-    first_biases: Tensor  # k, float32
 
     @classmethod
     def empty(cls, channels: int, width: int) -> Sums:
@@ -56,8 +54,6 @@ class Sums:
             weights=torch.zeros(0),
             steps=torch.zeros(0, dtype=torch.int16),
             encoder=torch.zeros(1, dtype=torch.float64),
-            first_rows=torch.zeros(0, width),
-            first_biases=torch.zeros(0),
         )
 
     @property
@@ -107,8 +103,6 @@ class Sums:
             weights=torch.cat([one.weights, two.weights]),
             steps=torch.cat([one.steps, (two.steps + len(one.open_counts)).to(torch.int16)]),
             encoder=two.encoder,
-            first_rows=one.first_rows,
-            first_biases=one.first_biases,
         )
 
     def since(self, base: Sums, first: int) -> Sums:
@@ -136,8 +130,6 @@ class Sums:
             weights=self.weights[own],
             steps=(self.steps[own] - steps).to(torch.int16),
             encoder=self.encoder,
-            first_rows=self.first_rows,
-            first_biases=self.first_biases,
         )
 
     def without(self, channel: int) -> Sums:
@@ -146,15 +138,7 @@ class Sums:
         counts, sums = self.counts.clone(), self.sums.clone()
         counts[BACKGROUND] += counts[channel]
         sums[BACKGROUND] += sums[channel]
-        first = [other for other in kept if other < len(self.first_biases)]
-        return replace(
-            self,
-            counts=counts[kept],
-            sums=sums[kept],
-            labelled=self.labelled[:, kept],
-            first_rows=self.first_rows[first],
-            first_biases=self.first_biases[first],
-        )
+        return replace(self, counts=counts[kept], sums=sums[kept], labelled=self.labelled[:, kept])
 
     def thinned(self, most: int) -> Sums:
         """At most `most` unlabelled patches: of every step the first, equally many."""
@@ -211,7 +195,8 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
     if fault:
         raise TissError("the features of the step's images depend on one another", setting="method.ridge")
 
-    share = first_share(sums, unlabelled, allowed)
+    share = torch.zeros(len(weight), sums.classes, device=weight.device)
+    share[:, BACKGROUND] = 1
     for last in [False] * rounds + [True]:
         counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
         means = (sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()) / counts.clamp(
@@ -224,22 +209,6 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
         logits = unlabelled @ rows.T.float() + biases.float()
         share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
     return rows.float(), biases.float()
-
-
-def first_share(sums: Sums, unlabelled: Tensor, allowed: Tensor) -> Tensor:
-    """Where sharing out starts: step 0's patches are background, of later ones half is what step 0's head says.
-
-    From background alone it may not find the old classes again where the later images look different as a whole. From
-    that head alone the background is only that of step 0, which may consist of the classes that come later.
-    """
-    share = torch.zeros(len(unlabelled), sums.classes, device=unlabelled.device)
-    share[:, BACKGROUND] = 1
-    known, later = len(sums.first_biases), sums.steps > 0
-    if known:
-        logits = unlabelled[later] @ sums.first_rows.T + sums.first_biases
-        guess = logits.masked_fill(~allowed[later, :known], -torch.inf).softmax(dim=1)
-        share[later, :known] = (share[later, :known] + guess) / 2
-    return share
 
 
 def open_weights(sums: Sums) -> Tensor:
