@@ -55,13 +55,13 @@ def test_impossible_names(text: str):
     assert caught.value.setting == "classes"
 
 
-def test_classes_that_are_narrower_than_a_patch(tmp_path: Path):
+def test_classes_that_are_narrower_than_half_a_patch(tmp_path: Path):
     root = write_folder(tmp_path / "mine", ["disc", "bar"], 4)
     for path in (root / "masks").iterdir():
         mask = np.zeros((32, 32), np.uint8)
         mask[4:14, 4:14], mask[:, 24:27] = 1, 2
         Image.fromarray(mask).save(path)
     step = make_folder_step(LabelledFolder(str(root)), ["background"], ["disc", "bar"], 0)
-    assert thin_classes(step, 32, 8) == ["disc", "bar"]
-    assert thin_classes(step, 64, 8) == ["bar"]
-    assert thin_classes(step, 128, 8) == []
+    assert thin_classes(step, 32, 16) == ["disc", "bar"]
+    assert thin_classes(step, 32, 8) == ["bar"]
+    assert thin_classes(step, 64, 8) == []

@@ -81,7 +81,7 @@ def make_folder_step(
 
 
 def thin_classes(step: Step, size: int, stride: int) -> list[str]:
-    """Classes of which most parts are narrower than `stride` pixels in images whose shorter side is `size`.
+    """Classes of which most parts are narrower than half of `stride` pixels in images whose shorter side is `size`.
 
     A part of width w has w / 2 pixels of area for each pixel of its boundary.
     """
@@ -92,7 +92,7 @@ def thin_classes(step: Step, size: int, stride: int) -> list[str]:
         for one, two in ((label[1:], label[:-1]), (label[:, 1:], label[:, :-1])):
             for side in (one, two):
                 edges += np.bincount(side[one != two], minlength=256)
-    return [step.classes[c] for c in step.train.labelled if 0 < 2 * area[c] < stride * edges[c]]
+    return [step.classes[c] for c in step.train.labelled if 0 < 4 * area[c] < stride * edges[c]]
 
 
 def hold_out(

@@ -141,7 +141,7 @@ def learn(
     if thin := thin_classes(step, config.data.crop or 0, first.model.decoder.stride):
         patch = f"{first.model.decoder.stride} of {config.data.crop} pixels"
         reporter.say(
-            f"narrower than a patch ({patch}): {', '.join(thin)}; a larger --size finds more of them"
+            f"narrower than half a patch ({patch}): {', '.join(thin)}; a larger --size finds more of them"
         )
     work = RunFolder(out.with_name(out.name + WORK))
     if world.is_main and not options.resume and (work.path / "config.yaml").exists():
