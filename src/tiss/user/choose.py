@@ -204,7 +204,7 @@ def make_plan(ways: Sequence[Way], setting: Setting, minutes: float) -> tuple[di
     """Seconds that each way would take, and which ones are tried: the first, and others that fit into `minutes`."""
     world, path = ways[0].session.world, setting.work / "plan.json"
     if world.is_main and not path.exists():
-        also, seconds = sum(len(images.names) for images in setting.more), {}
+        also, seconds = sum(len(images.names) for images in setting.more[1:]), {}
         forward, tried = seconds_per_crop(ways[0].session), list[str]()
         for way in ways:
             seconds[way.name] = forward * passes(way.session, setting.step, also)
