@@ -22,7 +22,8 @@ def automatic(story: Path, out: Path, *more: object) -> list[str]:
 
 
 def tried(folder: Path) -> dict[str, dict]:
-    return {one["method"]: one for one in json.loads((folder / "report.json").read_text())["tried"]}
+    history = json.loads((folder / "config.json").read_text())["record"]["history"]
+    return {one["method"]: one for one in history[-1]["tried"]}
 
 
 def compared(new: float, *old: tuple[float | None, float | None]) -> Comparison:
@@ -48,7 +49,6 @@ def test_a_small_encoder_from_scratch_is_trained(story: Path, tmp_path: Path, ca
     assert found["analytic"]["score"] < max(one["score"] for one in found.values())
     entry = model.record["history"][1]
     assert entry["method"] == next(iter(found)) != "analytic"
-    assert [one["method"] for one in entry["tried"]] == list(found)
     lines = capsys.readouterr().err
     assert all(f"{name}: new classes" in lines for name in found)
     assert "Methods" in (tmp_path / "out" / "report.html").read_text()

@@ -146,7 +146,6 @@ class Comparison:
             "classes": rows,
             "worst": [{"picture": name, "percent": value} for name, value in self.worst],
             "broken": self.broken,
-            "tried": [asdict(trial) for trial in self.tried],
         }
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +206,8 @@ def record_of(
         "held_out_pictures": len(step.test),
         "epochs": choose.epochs_of(chosen.session, step),
         "seconds": round(chosen.seconds, 1),
-        **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before", "tried")},
+        **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before")},
+        "tried": [asdict(trial) for trial in result.tried],
     }
     history = before.record.get("history") if before else None
     return {
