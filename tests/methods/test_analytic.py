@@ -107,6 +107,17 @@ def test_a_class_hidden_in_the_earlier_background_is_found_there() -> None:
     assert right[2] > 0.9
 
 
+def test_a_class_that_was_all_of_the_earlier_background_is_found_there() -> None:
+    """What step 0 left unlabelled is class 3 alone; the later step shows the old classes, and no other."""
+    sums = sums_of(*blobs([1, 2, 3], 300, seed=1), [1, 2], 4).added(
+        sums_of(*blobs([1, 2, 3], 20, seed=2), [3], 4)
+    )
+    rows, biases = solve(sums, identity, RIDGE, rounds=1)
+    features, label = blobs([1, 2, 3], 200, seed=3)
+    right = (features @ rows.T + biases).argmax(dim=1) == label
+    assert all(right[label == channel].float().mean() > 0.95 for channel in (1, 2, 3))
+
+
 def test_a_class_of_three_patches_is_solved_and_one_of_none_never_predicted() -> None:
     sums = sums_of(*blobs([1, 2], 100, seed=1), [1, 2], 5).added(sums_of(*blobs([3], 3, seed=2), [3], 5))
     rows, biases = solve(sums, identity, RIDGE, rounds=2)

@@ -197,18 +197,40 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
 
     share = torch.zeros(len(weight), sums.classes, device=weight.device)
     share[:, BACKGROUND] = 1
-    for last in [False] * rounds + [True]:
+    for index in range(rounds + 1):
         counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
-        means = (sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()) / counts.clamp(
-            min=1e-12
-        )[:, None]
-        rows, biases = discriminants(means - mean, counts / total, factor)
-        biases = biases - rows @ mean
-        if last:
-            break
-        logits = unlabelled @ rows.T.float() + biases.float()
+        weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
+        means = weighted / counts.clamp(min=1e-12)[:, None] - mean
+        if index == 0 and rounds:
+            logits = first_odds(sums, unlabelled, weight, means, mean, total, factor)
+        else:
+            rows, biases = discriminants(means, counts / total, factor)
+            biases = biases - rows @ mean
+            logits = unlabelled @ rows.T.float() + biases.float()
         share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
     return rows.float(), biases.float()
+
+
+def first_odds(
+    sums: Sums, unlabelled: Tensor, weight: Tensor, means: Tensor, mean: Tensor, total: Tensor, factor: Tensor
+) -> Tensor:
+    """Where sharing out starts: log odds K × C of each class against what the steps that label it left unlabelled.
+
+    There it is certainly absent. Elsewhere it is not: what other steps left unlabelled may be this very class, and one
+    background of all steps would hide it. The background's own odds are 0.
+    """
+    steps, kept = sums.steps.long(), len(sums.open_counts)
+    left = means.new_zeros(kept, means.shape[1])
+    left.index_add_(0, steps, (weight[:, None] * unlabelled).double())
+    left = left / sums.open_counts.clamp(min=1e-12)[:, None] - mean
+    counts = torch.cat([sums.counts, sums.open_counts])
+    rows, biases = discriminants(torch.cat([means, left]), counts / total, factor)
+    logits = unlabelled @ rows.T.float() + (biases - rows @ mean).float()
+    classes, others = logits.split([sums.classes, kept], dim=1)
+    peak = others.amax(dim=1, keepdim=True)
+    odds = classes - peak - ((others - peak).exp() @ sums.labelled.float()).clamp(min=1e-30).log()
+    odds[:, BACKGROUND] = 0
+    return odds
 
 
 def open_weights(sums: Sums) -> Tensor:
