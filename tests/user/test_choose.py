@@ -142,6 +142,21 @@ def test_images_that_do_not_show_an_old_class_are_refused(story: Path, tmp_path:
     assert "disc" in found["analytic"]["note"] and "--minutes" in found["mib"]["note"]
 
 
+def test_a_model_of_sigmoids_can_only_be_solved(story: Path, tmp_path: Path, refused: Refused):
+    model = SegmentationModel.from_pretrained(story / "first")
+    with torch.no_grad():  # the same labels, if surely so
+        model.head.rows[0] -= model.head.rows[0][:1].clone()
+        model.head.biases[0] -= model.head.biases[0][:1].clone()
+    model.rule, model.record = "sigmoid", {}
+    model.save_pretrained(tmp_path / "model")
+    words = ["extend", tmp_path / "model", "--data", story / "tonight", "--classes", "star", "--size", 32]
+    words += ["--images", story / "warehouse", "--out", tmp_path / "out"]
+    assert "sigmoids: use analytic" in refused(*words, "--method", "mib")
+    tiss(*words)
+    made = SegmentationModel.from_pretrained(tmp_path / "out")
+    assert (made.record["method"], made.rule, made.classes[3]) == ("analytic", "softmax", "star")
+
+
 def test_no_image_goes_through_a_frozen_encoder_twice(story: Path, tmp_path: Path, monkeypatch: Patch):
     """Neither in the pass, nor in the test, nor in the comparison."""
     seen: list[bytes] = []
