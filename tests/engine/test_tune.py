@@ -168,7 +168,7 @@ def test_a_failed_trial_is_counted_and_not_chosen(
             "",
             "method.divide is True: a knob is a number",
         ),
-        ({"tune": {"knobs": {"lda": {"method.rounds": [1, 2]}}}}, "", "different trials: widen them"),
+        ({"tune": {"knobs": {"lda": {"method.width": [1, 2]}}}}, "", "different trials: widen them"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -21,7 +21,7 @@ from tiss.data.base import BACKGROUND
 from tiss.errors import TissError
 from tiss.losses.upsampling import exact_products, without_autocast
 from tiss.methods.base import Batches, Method, Settings, all_rows, all_sum, register_method
-from tiss.methods.discriminant import Project, Sums, pack, quantize, solve
+from tiss.methods.discriminant import Project, Sums, pack, quantize, solve, with_own_head
 from tiss.models import RandomHead, SegmentationModel, tokens
 from tiss.randomness import seed_of
 from tiss.scenarios import Step
@@ -38,10 +38,9 @@ class AnalyticSettings(Settings):
     width: int = setting(2048, "random features per patch (0: the encoder's own features)")
     patches: int = setting(32768, "unlabelled patches kept of all steps together, a byte per feature")
     ridge: float = setting(1e-3, "regularization, as a share of the features' mean variance")
-    rounds: int = setting(2, "rounds of sharing out unlabelled patches among the classes")
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 0), ("patches", 1), ("rounds", 0)):
+        for name, least in (("width", 0), ("patches", 1)):
             if getattr(self, name) < least:
                 raise TissError(f"{getattr(self, name)}: must be at least {least}", setting=f"method.{name}")
         if not self.ridge > 0:
@@ -53,7 +52,7 @@ class AnalyticSettings(Settings):
 )
 class Analytic(Method):
     Settings = AnalyticSettings
-    knobs = {"method.ridge": (1e-5, 1e-1), "method.rounds": (1, 5)}  # noqa: RUF012 - a class constant
+    knobs = {"method.ridge": (1e-5, 1e-1)}  # noqa: RUF012 - a class constant
     frozen = "everything"
     solved = True
 
@@ -86,6 +85,8 @@ class Analytic(Method):
                 f"{self.name}: needs the sums of the earlier steps: begin at step 0", setting="method"
             )
         found = self.sums_of(step, model, batches)
+        with without_autocast(model.head.rows[0]), exact_products():
+            found = with_own_head(found, project_of(model), self.settings.ridge)
         if self.kept:
             found = self.known(model).added(found)
         self.kept = found.thinned(self.settings.patches).tensors()
@@ -108,7 +109,7 @@ class Analytic(Method):
         """Sets the head to what the sums say."""
         how, head = self.settings, model.head
         with without_autocast(head.rows[0]), exact_products():
-            rows, biases = solve(self.known(model), project_of(model), how.ridge, how.rounds)
+            rows, biases = solve(self.known(model), project_of(model), how.ridge)
         sizes = model.group_sizes()
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
             head.rows[part].data.copy_(row)
@@ -179,6 +180,8 @@ class Analytic(Method):
             weights=weights,
             steps=torch.zeros(len(weights), dtype=torch.int16, device=device),
             encoder=checksum(model),
+            own_rows=torch.zeros(classes, width, device=device),
+            own_biases=torch.zeros(classes, device=device),
         )
 
     def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
@@ -195,7 +198,7 @@ class Analytic(Method):
     def state_bytes(self, model: SegmentationModel, classes: int) -> int:
         channels = model.decoder.channels
         width = self.settings.width or channels
-        return 4 * width * (width // 2 + classes + 2) + self.settings.patches * (channels + 10)
+        return 4 * width * (width // 2 + 2 * classes + 3) + self.settings.patches * (channels + 10)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.kept = dict(state)
@@ -215,7 +218,7 @@ def consistent(sums: Sums, classes: int) -> bool:
     """Whether the parts of sums from a file belong together, for at most `classes` channels."""
     steps, patches = len(sums.open_counts), len(sums.patches)
     return (
-        len(sums.sums) == sums.classes <= classes
+        len(sums.sums) == len(sums.own_rows) == len(sums.own_biases) == sums.classes <= classes
         and sums.labelled.shape == (steps, sums.classes)
         and all(len(part) == patches for part in (sums.scales, sums.weights, sums.steps))
         and bool(((sums.steps >= 0) & (sums.steps < steps)).all())

@@ -3,8 +3,8 @@
 A head that is solved needs of a step's images only sums over patch features φ: of all patches Σ w φφᵀ, of each class
 its weight Σ w and Σ w φ. Sums of several steps add up to those of all images at once. What they cannot know is what an
 unlabelled patch shows, since the images of a step are labelled with its own classes only. So a sample of these patches
-is kept, and at every solve each is shared out among the background and the classes that its step did not label, in
-proportion to their posterior (expectation-maximization from the same start, so the order of the steps does not matter).
+is kept, and at every solve each is shared out among the background and the classes that its step did not label, as the
+head says that each class's own step gives alone. Nothing depends on the order of the steps.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class Sums:
     weights: Tensor  # K, float32: the unlabelled share of its pixels
     steps: Tensor  # K, int16: its step; a step's patches are in random order
     encoder: Tensor  # 1, float64: a checksum of the weights before the head
+    own_rows: (
+        Tensor  # C × M, float32: a class's log odds against the background in its own steps, times its count
+    )
+    own_biases: Tensor  # C, float32
 
     @classmethod
     def empty(cls, channels: int, width: int) -> Sums:
@@ -54,6 +58,8 @@ class Sums:
             weights=torch.zeros(0),
             steps=torch.zeros(0, dtype=torch.int16),
             encoder=torch.zeros(1, dtype=torch.float64),
+            own_rows=torch.zeros(0, width),
+            own_biases=torch.zeros(0),
         )
 
     @property
@@ -85,6 +91,8 @@ class Sums:
             counts=torch.cat([self.counts, self.counts.new_zeros(more)]),
             sums=torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])]),
             labelled=torch.cat([self.labelled, self.labelled.new_zeros(len(self.labelled), more)], dim=1),
+            own_rows=torch.cat([self.own_rows, self.own_rows.new_zeros(more, self.own_rows.shape[1])]),
+            own_biases=torch.cat([self.own_biases, self.own_biases.new_zeros(more)]),
         )
 
     def added(self, other: Sums) -> Sums:
@@ -103,6 +111,8 @@ class Sums:
             weights=torch.cat([one.weights, two.weights]),
             steps=torch.cat([one.steps, (two.steps + len(one.open_counts)).to(torch.int16)]),
             encoder=two.encoder,
+            own_rows=one.own_rows + two.own_rows,
+            own_biases=one.own_biases + two.own_biases,
         )
 
     def since(self, base: Sums, first: int) -> Sums:
@@ -114,8 +124,14 @@ class Sums:
         place = [*range(old), *range(first, first + self.classes - old)]
         room = Sums.empty(self.patches.shape[1], self.sums.shape[1]).grown(first + self.classes - old)
         before, own = base.grown(self.classes), self.steps >= steps
-        counts, sums = room.counts.clone(), room.sums.clone()
+        counts, sums, own_rows, own_biases = (
+            tensor.clone() for tensor in (room.counts, room.sums, room.own_rows, room.own_biases)
+        )
         counts[place], sums[place] = self.counts - before.counts, self.sums - before.sums
+        own_rows[place], own_biases[place] = (
+            self.own_rows - before.own_rows,
+            self.own_biases - before.own_biases,
+        )
         labelled = room.labelled.new_zeros(len(self.open_counts) - steps, len(counts))
         labelled[:, place] = self.labelled[steps:]
         return Sums(
@@ -130,6 +146,8 @@ class Sums:
             weights=self.weights[own],
             steps=(self.steps[own] - steps).to(torch.int16),
             encoder=self.encoder,
+            own_rows=own_rows,
+            own_biases=own_biases,
         )
 
     def without(self, channel: int) -> Sums:
@@ -138,7 +156,14 @@ class Sums:
         counts, sums = self.counts.clone(), self.sums.clone()
         counts[BACKGROUND] += counts[channel]
         sums[BACKGROUND] += sums[channel]
-        return replace(self, counts=counts[kept], sums=sums[kept], labelled=self.labelled[:, kept])
+        return replace(
+            self,
+            counts=counts[kept],
+            sums=sums[kept],
+            labelled=self.labelled[:, kept],
+            own_rows=self.own_rows[kept],
+            own_biases=self.own_biases[kept],
+        )
 
     def thinned(self, most: int) -> Sums:
         """At most `most` unlabelled patches: of every step the first, equally many."""
@@ -171,12 +196,12 @@ def unpack(triangle: Tensor, width: int) -> Tensor:
     return matrix
 
 
-def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tensor, Tensor]:
+def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tuple[Tensor, Tensor]:
     """Rows C × M and biases C of the head: logits are log posteriors up to a constant.
 
     With Σ the covariance within classes, w_c = Σ⁻¹ μ_c and b_c = −½ μ_cᵀ Σ⁻¹ μ_c + log π_c. Σ is the total covariance T
-    (plus `ridge` times its mean variance) less that between classes, of rank C; so T is factored once, and each of
-    the `rounds` of sharing out costs only M²C.
+    (plus `ridge` times its mean variance) less that between classes, of rank C. `shared`: unlabelled patches are
+    shared out, else all are background.
     """
     width = sums.sums.shape[1]
     unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
@@ -195,42 +220,36 @@ def solve(sums: Sums, project: Project, ridge: float, rounds: int) -> tuple[Tens
     if fault:
         raise TissError("the features of the step's images depend on one another", setting="method.ridge")
 
-    share = torch.zeros(len(weight), sums.classes, device=weight.device)
+    share = unlabelled.new_zeros(len(unlabelled), sums.classes)
     share[:, BACKGROUND] = 1
-    for index in range(rounds + 1):
-        counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
-        weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
-        means = weighted / counts.clamp(min=1e-12)[:, None] - mean
-        if index == 0 and rounds:
-            logits = first_odds(sums, unlabelled, weight, means, mean, total, factor)
-        else:
-            rows, biases = discriminants(means, counts / total, factor)
-            biases = biases - rows @ mean
-            logits = unlabelled @ rows.T.float() + biases.float()
-        share = logits.masked_fill(~allowed, -torch.inf).softmax(dim=1)
+    if shared:
+        odds = (unlabelled @ sums.own_rows.T + sums.own_biases) / sums.counts.clamp(min=1e-12).float()
+        odds[:, BACKGROUND] = 0
+        share = odds.masked_fill(~allowed, -torch.inf).softmax(dim=1)
+    counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
+    weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
+    means = weighted / counts.clamp(min=1e-12)[:, None] - mean
+    rows, biases = discriminants(means, counts / total, factor)
+    biases = biases - rows @ mean
     return rows.float(), biases.float()
 
 
-def first_odds(
-    sums: Sums, unlabelled: Tensor, weight: Tensor, means: Tensor, mean: Tensor, total: Tensor, factor: Tensor
-) -> Tensor:
-    """Where sharing out starts: log odds K × C of each class against what the steps that label it left unlabelled.
+def with_own_head(sums: Sums, project: Project, ridge: float) -> Sums:
+    """The sums of one step with the head that this step gives alone: where sharing out starts.
 
-    There it is certainly absent. Elsewhere it is not: what other steps left unlabelled may be this very class, and one
-    background of all steps would hide it. The background's own odds are 0.
+    In a step's own images what is unlabelled is certainly none of its classes. In those of other steps it may be,
+    and a head that took all of it for background would hide a class that other steps show unlabelled.
     """
-    steps, kept = sums.steps.long(), len(sums.open_counts)
-    left = means.new_zeros(kept, means.shape[1])
-    left.index_add_(0, steps, (weight[:, None] * unlabelled).double())
-    left = left / sums.open_counts.clamp(min=1e-12)[:, None] - mean
-    counts = torch.cat([sums.counts, sums.open_counts])
-    rows, biases = discriminants(torch.cat([means, left]), counts / total, factor)
-    logits = unlabelled @ rows.T.float() + (biases - rows @ mean).float()
-    classes, others = logits.split([sums.classes, kept], dim=1)
-    peak = others.amax(dim=1, keepdim=True)
-    odds = classes - peak - ((others - peak).exp() @ sums.labelled.float()).clamp(min=1e-30).log()
-    odds[:, BACKGROUND] = 0
-    return odds
+    rows, biases = solve(sums, project, ridge, shared=False)
+    if not sums.open_counts.sum():  # all is labelled: as if one average patch were not
+        biases[BACKGROUND] = -sums.counts.sum().log()
+    known = (sums.counts > 0) & (torch.arange(sums.classes, device=rows.device) != BACKGROUND)
+    weight = torch.where(known, sums.counts, 0).float()
+    return replace(
+        sums,
+        own_rows=weight[:, None] * (rows - rows[BACKGROUND]),
+        own_biases=weight * (biases - biases[BACKGROUND]),
+    )
 
 
 def open_weights(sums: Sums) -> Tensor:
