@@ -350,7 +350,7 @@ def one_pass(session: Session, step: Step, loader: TrainLoader) -> Iterator[Batc
         with session.reporter.bar(title, own) as bar:
             if session.features:
                 with session.whole_images(step.train) as images:
-                    yield from map(session.relabel, windows(images, loader.batch, bar.advance))
+                    yield from windows(images, loader.batch, bar.advance)
                 return
             for batch in loader.once():
                 yield batch

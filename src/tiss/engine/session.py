@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tiss.config import DataConfig, EvalConfig, RunConfig, TrainConfig, from_mapping, to_mapping
 from tiss.data.augment import AugmentSettings
-from tiss.data.base import Batch, Dataset
+from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
 from tiss.engine.checkpoint import Journal
 from tiss.engine.device import World, make_fast
@@ -49,9 +49,6 @@ class Session:
     world: World
     reporter: Reporter = field(default_factory=TerminalReporter)
     features: FeatureCache | None = None  # of steps that train nothing before the head
-    relabel: Callable[[Batch], Batch] = lambda batch: (
-        batch
-    )  # of the pass for which features are computed once
     _teacher: SegmentationModel | None = None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from tiss.scenarios import Split, Step
 from tiss.user import compare
 from tiss.user.changes import Comparison, Trial
 from tiss.user.compare import ImageSet
-from tiss.user.from_images import known_from_images
+from tiss.user.from_images import know_from_images
 
 LONG = 600.0  # seconds after which a command says beforehand what would be shorter
 SEEN = 0.1  # percent of the held-out images that a class must have covered for its agreement to count
@@ -161,10 +160,10 @@ def learn(
 def attempt(way: Way, setting: Setting, journal: Journal) -> Chosen:
     """Learns the step in one way, and tests the model."""
     session, start = way.session, time.monotonic()
-    known = known_from_images(session, setting.step, setting.more[1:]) if way.from_images else nullcontext()
-    with known:
-        begun = time.monotonic() - start
-        seconds = begun + session.learn(setting.step, journal)
+    if way.from_images:
+        know_from_images(session, setting.step, setting.more[1:])
+    before = time.monotonic() - start
+    seconds = before + session.learn(setting.step, journal)
     return Chosen(session, seconds, session.confusion(setting.step.test))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -38,18 +38,15 @@ class Images(Dataset):
         return Sample(image, torch.zeros_like(image[0]) if label is None else label, id)
 
 
-@contextmanager
-def known_from_images(session: Session, step: Step, more: Sequence[ImageSet]) -> Iterator[None]:
-    """The method gets what it keeps of the classes so far; meanwhile the session can learn `step`.
+def know_from_images(session: Session, step: Step, more: Sequence[ImageSet]) -> None:
+    """Gives the method what it keeps of the classes so far, from the images of `step` and `more`, before `step`.
 
-    Of the step's images, pixels with a label, or that the old model calls background, are left to the step itself. What
-    it surely calls a class is counted here, and ignored there. Of other images, its sure background may be any class.
+    What is labelled in the step's images is left to the step itself.
     """
     old, model, classes = freeze_copy(session.model), session.model, session.model.classes
     channels = np.arange(256).astype(np.uint8)
     sets = [Images(images) for images in more]
     splits = [Split(one, "train", tuple(one.readable("train")), channels) for one in sets]
-    known = np.where(channels < len(classes), channels, IGNORE).astype(np.uint8)
     splits = [step.train, *(split for split in splits if len(split))]
     steps = [first_step(step, classes, split) for split in splits]
 
@@ -57,29 +54,23 @@ def known_from_images(session: Session, step: Step, more: Sequence[ImageSet]) ->
         for number, one in enumerate(steps):
             with closing(session.train_loader(one)) as loader, one_pass(session, one, loader) as images:
                 for batch in images():
-                    yield Batch(batch.image, label_surely(old, batch, own=number == 0), batch.ids)
+                    label = label_surely(old, batch, known=0 if number == 0 else len(classes))
+                    yield Batch(batch.image, label, batch.ids)
 
     ids = tuple(chain(*(split.ids for split in splits)))
-    first = first_step(step, classes, Split(step.train.dataset, "train", ids, known))
+    table = np.where(channels < len(classes), channels, IGNORE).astype(np.uint8)
+    first = first_step(step, classes, Split(step.train.dataset, "train", ids, table))
     with session.looked_up(old):
         session.method.begin(first, model, session.config.seed)
         session.method.end(first, model, batches)
-        counts = session.method.state()["counts"]
-        unseen = [name for name, count in zip(classes[1:], counts[1:], strict=True) if not count]
-        if unseen:
-            raise TissError(
-                f"{session.method.name}: on no image at hand the old model is sure of {', '.join(unseen)}: "
-                "give images of it (images), or use mib",
-                setting="method",
-            )
-
-        def leave_known(batch: Batch) -> Batch:
-            sure = label_surely(old, batch, own=True)
-            return Batch(batch.image, torch.where(sure == IGNORE, batch.label, IGNORE), batch.ids)
-
-        usual, session.relabel = session.relabel, leave_known
-        yield
-    session.relabel = usual
+    counts = session.method.state()["counts"]
+    unseen = [name for name, count in zip(classes[1:], counts[1:], strict=True) if not count]
+    if unseen:
+        raise TissError(
+            f"{session.method.name}: on no image at hand the old model is sure of {', '.join(unseen)}: "
+            "give images of it (images), or use mib",
+            setting="method",
+        )
 
 
 def first_step(step: Step, classes: Sequence[str], train: Split) -> Step:
@@ -88,13 +79,11 @@ def first_step(step: Step, classes: Sequence[str], train: Split) -> Step:
 
 
 @torch.no_grad()
-def label_surely(old: SegmentationModel, batch: Batch, own: bool) -> Tensor:
-    """What the old model is sure of, else 255; `own`: an image of the step, where labels and background are 255."""
+def label_surely(old: SegmentationModel, batch: Batch, known: int) -> Tensor:
+    """What the old model is sure of, else 255, where there is no label; of the labels, those below `known`."""
     sure, found = confidence(old, batch.image)
     found = torch.where(sure > SURE, found, IGNORE)
-    if own:
-        return torch.where((batch.label == BACKGROUND) & (found != BACKGROUND), found, IGNORE)
-    given = torch.where(batch.label < len(old.classes), batch.label, IGNORE)
+    given = torch.where(batch.label < known, batch.label, IGNORE)
     return torch.where(batch.label == BACKGROUND, found, given)
 
 
