@@ -150,9 +150,9 @@ class RunConfig:
     task: str | list | None = setting(
         None, "a-b (a classes, then b per step) or groups: 'cat,dog/person' (None: the data's)"
     )
-    setup: Literal["overlapped", "disjoint", "sequential", "partitioned"] = setting(
+    setup: Literal["overlapped", "disjoint", "sequential", "partitioned", "domains"] = setting(
         "overlapped",
-        "which images a step sees; partitioned: each image in one step; sequential: old labels too",
+        "which images a step sees; partitioned: each in one step; sequential: old labels too; domains: by origin",
     )
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     order: str | list | None = setting(None, "order of classes: names or numbers with commas, or random:SEED")

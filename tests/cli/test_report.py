@@ -47,6 +47,13 @@ def test_finished_runs_are_collected_and_a_collection_becomes_one_page(runs: Pat
     assert "shapes 4-2 overlapped" in (kept / "report.html").read_text()
 
 
+def test_tables_with_another_average_say_so_and_write_no_page(runs: Path, said: Said, refused: Refused):
+    text = said("report", runs, "--nonzero")
+    assert text.count("classes of IoU 0 left out of means") == text.count("protocol paper") > 0
+    assert not (runs / "report.html").exists()
+    assert "--nonzero" in refused("report", runs, "--nonzero", "--html", runs / "x.html")
+
+
 def test_the_old_name_of_a_flag_works(runs: Path, capsys: Capture):
     tiss("report", runs, "--pictures", 0)
     assert "gallery" in capsys.readouterr().err

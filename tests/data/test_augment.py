@@ -26,7 +26,8 @@ def cut(sample: Sample, one: Augmentation, crop: tuple[int, int]) -> tuple[torch
 def test_packed_pixels_are_red_green_blue_and_label_from_the_lowest_byte_up() -> None:
     sample = make_sample(5, 7)
     turned = Sample(sample.image.permute(0, 2, 1), sample.label.T, "x")  # however it lies in memory
-    for one in (sample, turned):
+    apart = torch.cat([sample.image, sample.label[None] + 1]).permute(1, 2, 0).contiguous()
+    for one in (sample, turned, Sample(apart.permute(2, 0, 1)[:3], sample.label, "x")):
         red, green, blue = one.image.long()
         value = red + 256 * green + 256**2 * blue + 256**3 * one.label.long()
         assert pack(one).dtype == torch.int32
@@ -79,13 +80,16 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
 
 
 def test_large_windows_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = make_sample(80, 90)
-    one = draw(AugmentSettings(64), 80, 90, (1,))
-    whole = cut(sample, one, (64, 64))
+    sample = make_sample(60, 50)  # often smaller than the window
+    cuts = [draw(AugmentSettings(64, photometric=True), 60, 50, (i,)) for i in range(12)]
+    whole = [cut(sample, one, (64, 64)) for one in cuts]
     monkeypatch.setattr("tiss.data.augment.PIXELS_AT_ONCE", 1000)
-    pieces = cut(sample, one, (64, 64))
-    assert torch.equal(whole[0], pieces[0])
-    assert torch.equal(whole[1], pieces[1])
+    pieces = [cut(sample, one, (64, 64)) for one in cuts]
+    assert len({one.flip for one in cuts}) == 2
+    assert any((label == 255).all(0).any() for _, label in whole)
+    for expected, found in zip(whole, pieces, strict=True):
+        assert torch.equal(expected[0], found[0])
+        assert torch.equal(expected[1], found[1])
 
 
 @settings(max_examples=80, deadline=None)

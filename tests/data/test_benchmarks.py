@@ -1,8 +1,7 @@
-"""VOC with SBD, ADE20K and Cityscapes, as their makers lay them out."""
+"""VOC with SBD and ADE20K, as their makers lay them out."""
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import zlib
@@ -16,11 +15,7 @@ from tiss.cli.main import main
 from tiss.data.base import DATASETS
 from tiss.data.benchmarks import (
     ADE20K,
-    LABEL_IDS,
-    POLYGONS,
-    TRAIN_IDS,
     VOC,
-    Cityscapes,
     make_augmented,
     read_matlab_mask,
     voc_colours,
@@ -93,8 +88,6 @@ def test_classes_and_colours_are_the_published_ones() -> None:
     assert [colours[n] for n in (1, 5, 8, 20)] == [(128, 0, 0), (128, 0, 128), (64, 0, 0), (0, 64, 128)]
     assert len(set(ADE20K.classes)) == 150
     assert (ADE20K.classes[0], ADE20K.classes[-1], ADE20K.background_in_test) == ("wall", "flag", 255)
-    assert Cityscapes.classes[13:] == ("car", "truck", "bus", "train", "motorcycle", "bicycle")
-    assert len(Cityscapes.classes) == 19
 
 
 @pytest.mark.slow
@@ -226,74 +219,3 @@ def test_ade20k_takes_any_suffix_and_no_hidden_files(tmp_path: Path) -> None:
     for name in ("1.png", "2.png", "._1.png"):
         write_mask(tmp_path / f"annotations/training/{name}", [1])
     assert ADE20K(str(tmp_path)).classes_present("train") == {"1": {1}, "2": {1}}
-
-
-ID = "ulm_000001_000019"
-LABEL = f"gtFine/train/ulm/{ID}"
-
-
-@pytest.fixture
-def city(tmp_path: Path) -> Path:
-    write_picture(tmp_path / f"leftImg8bit/train/ulm/{ID}_leftImg8bit.png")
-    (tmp_path / "gtFine/train/ulm").mkdir(parents=True)
-    return tmp_path
-
-
-def test_cityscapes_train_ids_move_up_by_one(city: Path) -> None:
-    write_mask(city / f"{LABEL}{TRAIN_IDS}", [0, 18, 255])
-    dataset = Cityscapes(str(city))
-    assert not dataset.has_background
-    assert dataset.ids("train") == [ID]
-    assert dataset.read("train", ID).label.unique().tolist() == [1, 19, 255]
-    assert dataset.classes_present("train") == {ID: {1, 19}}
-    write_mask(city / f"{LABEL}{TRAIN_IDS}", [0, 19])
-    with pytest.raises(TissError, match="label 19 "):
-        dataset.read("train", ID)
-
-
-def test_cityscapes_label_ids_go_through_the_table(city: Path) -> None:
-    write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 7, 9, 33])
-    assert Cityscapes(str(city)).read("train", ID).label.unique().tolist() == [1, 19, 255]
-    write_mask(city / f"{LABEL}{LABEL_IDS}", [0, 18, 255])
-    with pytest.raises(TissError, match=r"labelIds\.png: label 255 is a train id"):
-        Cityscapes(str(city)).read("train", ID)
-
-
-def write_polygons(city: Path, objects: list[object]) -> None:
-    document = {"imgWidth": 12, "imgHeight": 8, "objects": objects}
-    (city / f"{LABEL}{POLYGONS}").write_text(json.dumps(document))
-
-
-def stripe(label: str, left: int, right: int) -> dict[str, object]:
-    return {"label": label, "polygon": [[left, 0], [right, 0], [right, 8], [left, 8]]}
-
-
-def test_cityscapes_polygons_in_file_order(city: Path) -> None:
-    spans = {
-        "road": (0, 12),
-        "cargroup": (0, 3),
-        "license plate": (0, 3),
-        "dynamic": (8, 12),
-        "polegroup": (4, 5),
-    }
-    objects = [stripe(name, *span) for name, span in spans.items()]
-    write_polygons(city, [*objects, stripe("sky", 0, 12) | {"deleted": 1}])
-    label = Cityscapes(str(city)).read("train", ID).label.numpy()
-    assert np.unique(label).tolist() == [1, 14, 255]
-    assert label[4, [1, 6, 10, 4]].tolist() == [14, 1, 255, 255]
-
-
-@pytest.mark.parametrize("item", [{"label": "road"}, {"label": "road", "polygon": [[1]]}, 3])
-def test_broken_cityscapes_polygons_are_named(city: Path, item: object) -> None:
-    write_polygons(city, [item])
-    with pytest.raises(TissError, match=r"_gtFine_polygons\.json: not a Cityscapes"):
-        Cityscapes(str(city)).read("train", ID)
-
-
-def test_cityscapes_faults(city: Path) -> None:
-    with pytest.raises(TissError, match=r"its mask .*labelTrainIds"):
-        Cityscapes(str(city)).classes_present("train")
-    with pytest.raises(TissError, match="val: the folder is missing"):
-        Cityscapes(str(city)).ids("test")
-    with pytest.raises(TissError, match="no cityscapes/leftImg8bit"):
-        Cityscapes(str(city / "gtFine"))

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from tiss.data import images
-from tiss.data.images import check_whole, image_size, load_mask, read_image
+from tiss.data.images import check_whole, image_size, load_mask, read_image, read_pixels
 from tiss.errors import TissError
 
 
@@ -43,7 +43,8 @@ def test_grey_palette_transparent_and_cmyk_pictures(tmp_path: Path) -> None:
 def test_sixteen_bit_picture_keeps_upper_bits(tmp_path: Path) -> None:
     values = np.array([[0, 256, 65535], [4096, 511, 32768]], np.uint16)
     Image.fromarray(values).save(tmp_path / "x.png")
-    assert read_image(tmp_path / "x.png")[1].tolist() == [[0, 1, 255], [16, 1, 128]]
+    for read in (read_image, read_pixels):
+        assert read(tmp_path / "x.png")[1].tolist() == [[0, 1, 255], [16, 1, 128]]
     Image.fromarray(values % 200).save(tmp_path / "dark.png")
     with pytest.raises(TissError, match=r"dark\.png: 16-bit grey"):
         read_image(tmp_path / "dark.png")
@@ -94,6 +95,7 @@ def test_pixels_are_those_of_a_plain_decode(
     read = read_image(tmp_path / name)
     assert read.is_contiguous()
     assert np.array_equal(read.numpy(), plain.transpose(2, 0, 1))
+    assert torch.equal(read, read_pixels(tmp_path / name))
 
 
 def test_too_many_pixels_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,26 @@ def test_a_broken_file_and_one_that_changed_since_it_was_indexed_are_named() -> 
 def test_loaders_of_one_data_set_share_a_store_and_two_data_sets_do_not() -> None:
     data, cpu = random_data(0), torch.device("cpu")
     files = FileSource(data, "train")
-    first = open_store(files, ["train000"], "memory", cpu)
+    first = open_store(files, ["train000"], "memory", cpu, frozenset(data.ids("train")))
     assert open_store(FileSource(data, "train"), ["train001"], "memory", cpu) is first
     assert first is not None and set(first.places) == {"train000", "train001"}
     assert open_store(FileSource(data, "train", 24), ["train000"], "memory", cpu) is not first
     assert open_store(FileSource(random_data(0), "train"), ["train000"], "memory", cpu) is not first
+
+
+def test_a_store_has_room_for_what_the_lists_name_and_is_made_anew_for_more() -> None:
+    data, cpu = random_data(0), torch.device("cpu")
+    files, ids, sizes = FileSource(data, "train"), data.ids("train"), data.sizes("train")
+
+    def pixels(*ids: str) -> int:
+        return sum(sizes[id][0] * sizes[id][1] for id in ids)
+
+    few = open_store(files, ids[:1], "memory", cpu, frozenset(ids[:2]))
+    assert few is not None and len(few.buffer) == pixels(*ids[:2])
+    assert open_store(files, ids[1:2], "memory", cpu) is few
+    more = open_store(files, ids[2:3], "memory", cpu)
+    assert more is not None and len(more.buffer) == pixels(*ids[:3])
+    assert open_store(files, ids[:1], "memory", cpu) is more, "what an earlier loader asked for has room too"
 
 
 def test_what_is_asked_for_must_fit_and_the_message_says_need_and_room(

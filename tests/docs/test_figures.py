@@ -1,5 +1,6 @@
 """Figures, settings and signatures on the pages are those of the code and of results/."""
 
+import csv
 import inspect
 import json
 import pkgutil
@@ -48,6 +49,39 @@ def test_the_table_of_the_readme_is_that_of_the_records():
         scores = [last_scores(path) for path in records]
         columns = [[one[part] for one in scores] for part in ("old", "new", "all")]
         assert cells == [f"{mean(column):.1f} ± {stdev(column):.1f}" for column in columns], method
+
+
+def test_published_and_re_measured_figures_are_those_of_the_paper_s_tables_and_the_records():
+    rows = [line.strip("|").split("|") for line in text_of("docs/published.md").splitlines() if "|" in line]
+    measured = [row for row in rows[2:] if row[5] != "not measured"]
+    assert len(measured) == 7
+    for name, there, network, *_, ours, difference in measured:
+        method = name.rstrip(" ¹²³⁴⁵")
+        file = {"MiB (frozen BN)": "mib+frozenbn"}.get(method, method.lower())
+        cnn = network.startswith("ResNet")
+        folder, backbone = ("voc-resnet50", "ResNet-101") if cnn else ("voc", "ViT-small")
+        average = "without_background" if "¹" in name else "with_background"
+        paths = (ROOT / "results" / folder).glob(f"voc-15-1-overlapped-{file}-seed*.json")
+        scores = [
+            json.loads(path.read_text(encoding="utf-8"))["steps"][-1]["scores"]["all"] for path in paths
+        ]
+        expected = round(mean(one[average] for one in scores), 1)
+        assert (ours, difference) == (f"{expected:.1f}", f"{expected - float(there):+.1f}"), name
+        assert float(there) in published_means()[method, backbone], name
+
+
+def published_means() -> dict[tuple[str, str], set[float]]:
+    """mIoU of all classes on VOC 15-1 overlapped, by method and backbone, in the paper's tables."""
+    found: dict[tuple[str, str], set[float]] = {}
+    for row in csv.DictReader(text_of("src/tiss/report/paper_results.csv").splitlines()):
+        if (row["dataset"], row["task"], row["setup"], row["group"]) == (
+            "voc2012",
+            "15-1",
+            "overlapped",
+            "all",
+        ):
+            found.setdefault((row["method"], row["backbone"]), set()).add(float(row["miou"]))
+    return found
 
 
 def test_digests_of_the_weights_are_those_that_the_tool_compares():

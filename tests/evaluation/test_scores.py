@@ -19,6 +19,7 @@ from tiss.evaluation.scores import (
     percent,
     run_scores,
     scores_from_confusion,
+    without_zeros,
 )
 
 CLASSES = ("background", "cat", "dog", "cow")
@@ -42,6 +43,19 @@ def test_hand_made_example() -> None:
     assert scores.groups == (scores.old, scores.new)
     assert scores.harmonic.without_background == pytest.approx(50)
     assert scores.pixel_accuracy == pytest.approx(100 * 10 / 14)
+
+
+def test_means_without_zeros_are_those_over_the_classes_that_were_hit_at_all() -> None:
+    lost = torch.tensor([[6, 2, 0, 0], [1, 3, 0, 0], [0, 0, 1, 1], [2, 0, 0, 0]])  # 6/11, 3/6, 1/2, 0/3
+    about = {"groups": GROUPS, "has_background": True}
+    found = without_zeros(run_scores([MATRIX[:3, :3], lost], CLASSES, GROUPS) | about)
+    scores = Scores.from_json(found["steps"][-1])
+    assert scores.all.with_background == pytest.approx((600 / 11 + 50 + 50) / 3)
+    assert scores.new == Mean(None, None)
+    assert scores.iou["cow"] is None
+    assert scores.absent == ()
+    plain = run_scores([MATRIX[:3, :3], MATRIX], CLASSES, GROUPS) | about
+    assert without_zeros(plain) == plain | {"zeros": "left out"}, "nothing was lost, so nothing changes"
 
 
 def test_a_background_that_is_no_class_enters_no_mean() -> None:

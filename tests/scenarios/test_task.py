@@ -24,6 +24,16 @@ def test_a_b_uses_all_classes_in_order() -> None:
     assert parse_task("20-1", VOC) == (tuple(range(1, 21)),)
 
 
+@pytest.mark.parametrize(
+    ("task", "classes", "steps"), [("10-1", 20, 11), ("5-3", 20, 6), ("2-2", 20, 10), ("100-5", 150, 11)]
+)
+def test_tasks_that_the_field_compares_on(task: str, classes: int, steps: int) -> None:
+    names = [f"c{value}" for value in range(1, classes + 1)]
+    groups = parse_task(task, names)
+    assert len(groups) == steps
+    assert task_name(groups, names) == task
+
+
 def test_order_by_name_number_and_seed() -> None:
     assert parse_task("2-1", ANIMALS, "tv,1,dog,person") == ((4, 1), (2,), (3,))
     order = parse_order("random:3", VOC)

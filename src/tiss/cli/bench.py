@@ -171,7 +171,7 @@ def measure_loaders(split: Any, options: LoaderOptions, device: str) -> Iterator
     from tiss.data.augment import AugmentSettings
     from tiss.data.loader import TrainLoader
 
-    split = replace(split, ids=split.ids[: options.images])
+    split = replace(split, ids=split.ids[: options.images], every=frozenset())
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     fixed: Any = {"batch": min(12, len(split.ids)), "seed": 0, "step": 0, "device": device}
     ways: list[tuple[str, Any]] = [

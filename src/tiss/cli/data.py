@@ -80,13 +80,13 @@ def stats(options: StatsOptions) -> int:
 
     dataset = DATASETS.get(options.data)(options.root)
     found, problems = {}, {}
-    for setup in SETUPS:
+    for setup in _setups(dataset):
         try:
             found[setup] = load_scenario(dataset=dataset, task=options.task, setup=setup, order=options.order)
         except TissError as error:  # disjoint may leave a step without images
             problems[setup] = error
     if not found:
-        raise problems["overlapped"]
+        raise next(iter(problems.values()))
     counts = count_classes(dataset)
     rows = [[str(row.label), row.name] for row in counts]
     for split in SPLITS:
@@ -99,10 +99,12 @@ def stats(options: StatsOptions) -> int:
     scenario = next(iter(found.values()))
     steps = []
     for step in scenario:
-        names = ", ".join(step.new_classes[:6]) + (", …" if step.new > 6 else "")
+        added = scenario.added(step)
+        names = ", ".join(added[:6]) + (", …" if len(added) > 6 else "")
         lists = [str(len(one.lists[step.index])) for one in found.values()]
-        steps.append([str(step.index), str(step.new), names, *lists, str(len(step.test))])
-    titles = ("step", "new", "classes", *(f"{setup} images" for setup in found), "test images")
+        steps.append([str(step.index), str(len(added)), names, *lists, str(len(step.test))])
+    what = "domains" if scenario.domains else "classes"
+    titles = ("step", "new", what, *(f"{setup} images" for setup in found), "test images")
     print(f"\ntask {scenario.task}\n\n{format_table(titles, steps, options.table)}")
     for setup, problem in problems.items():
         print(f"{setup}: {problem.message}")
@@ -114,6 +116,10 @@ def stats(options: StatsOptions) -> int:
         plot_counts(counts, scenario.values, sizes, title, Path(options.plot))
         print(f"\nplot: {options.plot}")
     return 0
+
+
+def _setups(dataset: "Dataset") -> tuple[str, ...]:
+    return ("domains",) if dataset.domains else SETUPS
 
 
 def _place(dataset: "Dataset") -> str:
@@ -264,7 +270,8 @@ def _verify_lists(dataset: "Dataset", options: VerifyOptions) -> int:
     from tiss.scenarios import PARTITIONED, load_scenario
     from tiss.scenarios.published import compare_lists, compare_task, find_lists, published_tasks
 
-    asked = [(task, setup) for task in options.task or () for setup in SETUPS]
+    setups = _setups(dataset)
+    asked = [(task, setup) for task in options.task or () for setup in setups]
     asked = asked or published_tasks(dataset.name)
     if not asked and not dataset.default_task:
         raise TissError(f"{dataset.name} has no task of its own; name one, such as 2-1", setting="task")
@@ -275,7 +282,7 @@ def _verify_lists(dataset: "Dataset", options: VerifyOptions) -> int:
     differences = compare_lists(dataset.name, {split: dataset.ids(split) for split in SPLITS})
     rows: list[Comparison] = []
     impossible: dict[str, list[TissError]] = {}  # by task
-    for task, setup in asked or [(dataset.default_task, setup) for setup in SETUPS]:
+    for task, setup in asked or [(dataset.default_task, setup) for setup in setups]:
         folder = find_lists(given, task, setup) if given else None
         if given and not folder:
             print(f"no lists of {task} {setup} in {given}: it needs a folder {task} or {task}-{setup} there")
@@ -284,7 +291,7 @@ def _verify_lists(dataset: "Dataset", options: VerifyOptions) -> int:
             scenario = load_scenario(dataset=dataset, task=task, setup=setup, lists=use)
         except TissError as error:  # such as disjoint, where a step has no images: no fault of the data
             impossible.setdefault(task, []).append(error)
-            if len(impossible[task]) == len(SETUPS):
+            if len(impossible[task]) == len(setups):
                 raise
             print(f"not possible: {task} {setup}: {error.message}")
             continue

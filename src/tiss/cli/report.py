@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ class Options:
     root: str | None = setting(None, "where the data are now, if they have moved", sets="data.root")
     device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
     classes: bool = setting(False, "also the tables by class, and what each class has lost")
+    nonzero: bool = setting(False, "means over classes of IoU above 0, as MBS's code has them; tables only")
 
 
 def report(options: Options) -> int:
@@ -52,7 +53,8 @@ def report(options: Options) -> int:
         return collect_runs(options.run, Path(options.collect))
     from tiss.report.pages import is_collection
 
-    if len(options.run) == 1 and is_collection(Path(options.run[0])) and options.table == "terminal":
+    plain = options.table == "terminal" and not options.nonzero
+    if len(options.run) == 1 and is_collection(Path(options.run[0])) and plain:
         return report_collection(Path(options.run[0]), options.html)
     return make_report(options)
 
@@ -82,6 +84,7 @@ def report_collection(folder: Path, html: str | None) -> int:
 
 
 def make_report(options: Options) -> int:
+    from tiss.evaluation.scores import without_zeros
     from tiss.report.pages import write_report
     from tiss.report.paper import fitting_tables, paper_table
     from tiss.report.render import print_table, render_tables
@@ -90,7 +93,13 @@ def make_report(options: Options) -> int:
 
     terminal = options.table == "terminal"
     runs = find_runs(options.run)
-    found = experiments(load_results(runs))
+    results = load_results(runs)
+    if options.nonzero:  # neither the page nor the paper's tables could say so in every place
+        results = [replace(one, values=without_zeros(one.values)) for one in results]
+        options = replace(options, html=options.html or "no", paper=options.paper or "no")
+        if (options.html, options.paper) != ("no", "no"):
+            raise TissError("makes tables of the runs only: leave out html and paper", setting="nonzero")
+    found = experiments(results)
     tables = [table for experiment in found for table in report_tables(experiment, options.classes)]
     names = fitting_tables(found) if options.paper is None else [options.paper]
     tables += [paper_table(name, found) for name in names if name != "no"]

@@ -111,10 +111,15 @@ def shrink(height: int, width: int, size: int) -> Augmentation:
 
 def pack(sample: Sample) -> Tensor:
     """A sample's pixels as a flat int32 tensor of H · W: red, green, blue, label from the lowest byte up."""
-    height, width = sample.label.shape
-    packed = np.empty((height, width, 4), np.uint8)
-    for place, plane in enumerate((*sample.image.numpy(), sample.label.numpy())):
-        packed[..., place] = plane
+    (height, width), image = sample.label.shape, sample.image
+    apart = image.stride() == (1, 4 * width, 4) and image.untyped_storage().nbytes() == 4 * height * width
+    if apart:  # as files are decoded: the bytes between the pixels get the labels
+        packed = image.as_strided((height, width, 4), (4 * width, 4, 1), 0).numpy().copy()
+        packed[..., 3] = sample.label.numpy()
+    else:
+        packed = np.empty((height, width, 4), np.uint8)
+        for place, plane in enumerate((*image.numpy(), sample.label.numpy())):
+            packed[..., place] = plane
     return torch.from_numpy(packed.view(np.int32).reshape(-1))
 
 
@@ -145,8 +150,9 @@ def crop_batch(
         numbers = _parameters(places, augmentations, crop)
         if device.type == "cuda":
             numbers = numbers.pin_memory().to(device, non_blocking=True)
-        rows, columns = _Axis(numbers[:, 0:5], crop[0]), _Axis(numbers[:, 5:10], crop[1])
-        stride, starts = numbers[:, 8:9].long(), numbers[:, 10:11].long()  # N × 1: width and first pixel
+        kind = torch.int32 if len(buffer) < 2**31 else torch.int64  # of indices: the shorter is faster
+        rows, columns = _Axis(numbers[:, 0:5], crop[0], kind), _Axis(numbers[:, 5:10], crop[1], kind)
+        stride, starts = numbers[:, 8:9].to(kind), numbers[:, 10:11].to(kind)  # N × 1: width and first pixel
         low, high, near = (starts + at * stride for at in (rows.low, rows.high, rows.near))
         shifts = torch.arange(0, 24, 8, dtype=torch.int32, device=device).view(1, 3, 1, 1)
         order = torch.arange(len(places), dtype=torch.int32, device=device).view(-1, 1, 1)
@@ -156,34 +162,41 @@ def crop_batch(
             index = row_starts[:, :, None] + across[:, None, :]  # n × r × w
             return buffer.index_select(0, index.flatten()).view(index.shape)
 
-        def line(row_starts: Tensor, n: slice) -> Tensor:
+        def line(row_starts: Tensor, n: slice, c: slice) -> Tensor:
             left, right = (
-                ((pixels(row_starts, at[n])[:, None] >> shifts) & 255).float()
+                (pixels(row_starts, at[n, c])[:, None] >> shifts).bitwise_and_(255).float()
                 for at in (columns.low, columns.high)
             )
-            return _mix(left, right, columns.weight[n, None, None, :])
+            return _mix(left, right, columns.weight[n, None, None, c])
 
-        def between_rows(n: slice, r: slice) -> Tensor:
+        def between_rows(n: slice, r: slice, c: slice) -> Tensor:
             above, below, weight = rows.low[n, r], rows.high[n, r], rows.weight[n, None, r, None]
             spanned = int(below[0, -1] - above[0, 0]) + 1 if device.type == "cpu" else 0
             if len(above) > 1 or not 0 < spanned < 2 * above.shape[1]:
-                return _mix(line(low[n, r], n), line(high[n, r], n), weight)
+                return _mix(line(low[n, r], n, c), line(high[n, r], n, c), weight)
             # rows of an enlarged image share rows of the file: each of those is interpolated once
-            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned)) * stride[n], n)
+            lines = line(starts[n] + (above[0, 0] + torch.arange(spanned, dtype=kind)) * stride[n], n, c)
             upper, lower = (lines.index_select(2, at[0] - above[0, 0]) for at in (above, below))
             return _mix(upper, lower, weight)
 
-        for n, r in _pieces(len(places), crop, device):
-            value = between_rows(n, r)
+        reaching = any(_reaches_out(one, crop) for one in augmentations)
+        at_once = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
+        several = at_once // (crop[0] * crop[1])
+        if reaching and several < 2:  # what is outside is filled, and never computed
+            labels.fill_(IGNORE)
+            for channel, fill in enumerate(FILL):
+                images[:, channel].fill_(fill)
+        for n, r, c in _pieces(augmentations, crop, at_once):
+            value = between_rows(n, r, c)
             if matrices is not None:
                 value = _distort(value, matrices[n])
-            images[n, :, r] = value.add_(0.5).to(torch.uint8)
-            label = pixels(near[n, r], columns.near[n]) >> 24 & 255
+            images[n, :, r, c] = value.add_(0.5)  # cut off as it is stored
+            label = (pixels(near[n, r], columns.near[n, c]) >> 24).bitwise_and_(255)
             if table is not None:
                 entry = label if table.ndim == 1 else label + 256 * order[n]
                 label = table.flatten().index_select(0, entry.flatten()).view(label.shape)
-            labels[n, r] = label
-        if any(_reaches_out(one, crop) for one in augmentations):
+            labels[n, r, c] = label
+        if reaching and several > 1:
             outside = ~(rows.inside[:, :, None] & columns.inside[:, None, :])  # N × h × w
             labels.masked_fill_(outside, IGNORE)
             for channel, fill in enumerate(FILL):
@@ -194,15 +207,15 @@ def crop_batch(
 class _Axis:
     """The source coordinates of a window's rows (or columns), for N windows: all N × length."""
 
-    def __init__(self, numbers: Tensor, length: int) -> None:
+    def __init__(self, numbers: Tensor, length: int, kind: torch.dtype) -> None:
         first, direction, ratio, size, scaled = numbers[:, :, None].unbind(1)
         place = first + direction * torch.arange(length, device=numbers.device)  # in the scaled image
         source = ((place + 0.5) * ratio - 0.5).clamp(min=0).minimum(size - 1)
         floor = source.floor()
         weight = source - floor
-        self.low = floor.long()
-        self.high = (floor + 1).minimum(size - 1).long()
-        self.near = (floor + (weight >= 0.5)).minimum(size - 1).long()
+        self.low = floor.to(kind)
+        self.high = (floor + 1).minimum(size - 1).to(kind)
+        self.near = (floor + (weight >= 0.5)).minimum(size - 1).to(kind)
         self.weight = weight.float()
         self.inside = (place >= 0) & (place < scaled)
 
@@ -225,15 +238,28 @@ def _parameters(places: Sequence[Place], augmentations: Sequence[Augmentation], 
     return torch.from_numpy(np.array(table, np.float64))
 
 
-def _pieces(count: int, crop: Size, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Slices over samples and rows, of a size that suits the device."""
+def _pieces(
+    augmentations: Sequence[Augmentation], crop: Size, at_once: int
+) -> Iterator[tuple[slice, slice, slice]]:
+    """Slices over samples, rows and columns: several whole windows, or one's part inside its image, row by row."""
     height, width = crop
-    pixels = PIXELS_AT_ONCE if device.type == "cpu" else GPU_PIXELS_AT_ONCE
-    samples = max(1, pixels // (height * width))
-    rows = height if samples > 1 else max(1, pixels // width)
-    for first in range(0, count, samples):
-        for top in range(0, height, rows):
-            yield slice(first, first + samples), slice(top, top + rows)
+    if (several := at_once // (height * width)) > 1:
+        for first in range(0, len(augmentations), several):
+            yield slice(first, first + several), slice(height), slice(width)
+        return
+    for n, one in enumerate(augmentations):
+        top, bottom = _inside(one.top, one.height, height)
+        left, right = _inside(one.left, one.width, width)
+        if one.flip:
+            left, right = width - right, width - left
+        rows = max(1, at_once // max(1, right - left))
+        for first in range(top, bottom, rows):
+            yield slice(n, n + 1), slice(first, min(first + rows, bottom)), slice(left, right)
+
+
+def _inside(corner: int, size: int, length: int) -> tuple[int, int]:
+    """Where a window of `length` that begins at `corner` is inside an image of `size`."""
+    return max(0, -corner), max(0, min(length, size - corner))
 
 
 def _mix(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
@@ -268,5 +294,5 @@ def _place(room: int, number: float) -> int:
 
 
 def _reaches_out(one: Augmentation, crop: Size) -> bool:
-    spans = ((one.top, crop[0], one.height), (one.left, crop[1], one.width))
-    return any(first < 0 or first + length > size for first, length, size in spans)
+    inside = _inside(one.top, one.height, crop[0]), _inside(one.left, one.width, crop[1])
+    return inside != ((0, crop[0]), (0, crop[1]))

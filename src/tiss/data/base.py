@@ -65,6 +65,9 @@ class Dataset(Protocol):
     classes: tuple[str, ...]  # foreground classes; label value i + 1 is classes[i]
     has_background: bool = True  # False: label 0 means "not a class yet" and never enters a mean
     background_in_test: int = BACKGROUND  # what label 0 becomes in a test; 255 where it is no class
+    domains: tuple[
+        str, ...
+    ] = ()  # where the images come from, if a task is to be divided by that (setup domains)
     default_task: str = ""  # taken where no task is given, such as "15-1"
     default_crop: int = 512
     default_mode: Literal["crop", "slide"] = "crop"  # of the test; "slide" where a centre crop misses classes
@@ -78,6 +81,10 @@ class Dataset(Protocol):
     def read(self, split: str, id: str) -> Sample:
         """Reads one sample; a broken file raises a TissError that names it."""
         ...
+
+    def domain(self, id: str) -> str:
+        """Which of `domains` an image comes from; asked only where there are any."""
+        return ""
 
     def entries(self, split: str) -> dict[str, Entry]:
         """The class index: what each mask of `split` holds, faulty samples included; here by reading all of them."""
@@ -130,6 +137,7 @@ class Split:
     ids: tuple[str, ...]
     table: np.ndarray  # uint8[256]: label value → channel
     tables: Mapping[str, np.ndarray] = field(default_factory=dict)  # by id
+    every: frozenset[str] = frozenset()  # the ids of all steps, for which a loader in memory reserves room
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -143,7 +151,8 @@ class Split:
         """Sample `index` with its label in channels."""
         sample = read_checked(self.dataset, self.split, self.ids[index])
         table = self.tables.get(sample.id, self.table)
-        return Sample(sample.image, torch.from_numpy(table)[sample.label.long()], sample.id)
+        label = torch.from_numpy(table)[sample.label.long()]
+        return Sample(sample.image.contiguous(), label, sample.id)
 
 
 @dataclass
@@ -207,5 +216,5 @@ def _described(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
 
 
-_MODULES = ("shapes", "benchmarks", "folder", "huggingface")
+_MODULES = ("shapes", "benchmarks", "cityscapes", "folder", "huggingface")
 DATASETS: Registry[type] = Registry("data set", "datasets", tuple(f"tiss.data.{name}" for name in _MODULES))

@@ -1,28 +1,26 @@
-"""The published benchmarks as they come from their makers: Pascal VOC 2012, ADE20K and Cityscapes."""
+"""Pascal VOC 2012 and ADE20K as they come from their makers."""
 
 import struct
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from tiss.data.base import DATASETS, IGNORE, check_labels, stop_at
-from tiss.data.classes import class_table, read_table
+from tiss.data.base import DATASETS, IGNORE, stop_at
+from tiss.data.classes import class_table
 from tiss.data.folder import Listing, PairedDataset, missing_folders, read_list
-from tiss.data.images import MAX_PIXELS, Colour, load_mask
+from tiss.data.images import Colour, load_mask
 from tiss.data.index import Pair, parallel_map
 from tiss.errors import TissError
-from tiss.files import atomic_folder, read_bytes, read_json, write_text
+from tiss.files import atomic_folder, read_bytes, write_text
 
 AUGMENTED, ORIGINAL = "SegmentationClassAug", "SegmentationClass"
 ADE_FOLDER = "ADEChallengeData2016"
-IMAGE = "_leftImg8bit.png"
-TRAIN_IDS, LABEL_IDS, POLYGONS = "_gtFine_labelTrainIds.png", "_gtFine_labelIds.png", "_gtFine_polygons.json"
 
 
 def voc_colours(count: int = 21) -> list[Colour]:
@@ -124,81 +122,6 @@ class ADE20K(PairedDataset):
             stem: Pair(str(photos[stem]), str(labels.get(stem, masks / f"{stem}.png"))) for stem in photos
         }
         return Listing(pairs, problems)
-
-
-@DATASETS.register("cityscapes")
-class Cityscapes(PairedDataset):
-    """19 classes of street scenes, without a background: train ids in their order as label values 1 to 19.
-
-    Void is 255; `test` is val, whose labels are public. `root` holds leftImg8bit and gtFine. Labels come from
-    labelTrainIds, else labelIds, else the polygons, drawn in the order of the file as the data set's own tools do.
-    """
-
-    name = "cityscapes"
-    classes, _colours = class_table("cityscapes")
-    has_background = False
-    default_task = "14-1"
-    default_mode = "slide"  # a centre crop of a street leaves out half of the labelled pixels
-    needs = ("leftImg8bit", "gtFine")
-    places = ("", "cityscapes")
-    remedy = "see `tiss data download cityscapes`"
-
-    def find_pairs(self, split: str) -> Listing:
-        name = {"train": "train", "test": "val"}[split]
-        images, masks = self._root / "leftImg8bit" / name, self._root / "gtFine" / name
-        problems = missing_folders(images, masks)
-        pairs = {}
-        for path in sorted(images.glob(f"*/*{IMAGE}")):
-            id = path.name.removesuffix(IMAGE)
-            stem = masks / path.parent.name / id
-            found = [f"{stem}{ending}" for ending in (TRAIN_IDS, LABEL_IDS, POLYGONS)]
-            pairs[id] = Pair(str(path), next((mask for mask in found if Path(mask).is_file()), found[0]))
-        if not pairs and not problems:
-            problems.append(f"{images}: no images named CITY/*{IMAGE} in it")
-        return Listing(pairs, problems)
-
-    def read_label(self, path: str) -> np.ndarray:
-        if path.endswith(POLYGONS):
-            return draw_polygons(path)
-        values = load_mask(path)
-        by_label_id = path.endswith(LABEL_IDS)
-        counts = np.bincount(values.ravel(), minlength=256)
-        if by_label_id and counts[IGNORE]:
-            raise TissError(f"{path}: label 255 is a train id; end the names of such files in {TRAIN_IDS}")
-        check_labels(counts, path, 33 if by_label_id else len(self.classes) - 1)
-        if by_label_id:
-            return _from_label_ids()[values]
-        return np.where(values == IGNORE, values, values + np.uint8(1))
-
-
-@cache
-def _from_label_ids() -> np.ndarray:
-    table = np.full(256, IGNORE, np.uint8)
-    for row in read_table("cityscapes_classes"):
-        table[int(row["label_id"])] = int(row["label"])
-    return table
-
-
-def draw_polygons(path: str) -> np.ndarray:
-    """Labels from a polygon file, uint8 H × W: objects in the order of the file, later ones on top."""
-    document = read_json(path)
-    numbers = {name: label for label, name in enumerate(Cityscapes.classes, 1)}
-    numbers["polegroup"] = IGNORE  # the one group that the data set's own tools do not count as its class
-    try:
-        size = (int(document["imgWidth"]), int(document["imgHeight"]))
-        if min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
-            raise TissError(f"{path}: a size of {size[0]} × {size[1]} is not drawn")
-        mask = Image.new("L", size, IGNORE)
-        draw = ImageDraw.Draw(mask)
-        for item in document["objects"]:
-            name = str(item["label"])
-            if name == "license plate" or item.get("deleted"):  # its id is negative: the car behind it counts
-                continue
-            label = numbers.get(name, numbers.get(name.removesuffix("group"), IGNORE))
-            draw.polygon([(float(x), float(y)) for x, y in item["polygon"]], fill=label)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise TissError(f"{path}: not a Cityscapes polygon file ({type(error).__name__}: {error})") from None
-    return np.array(mask)
 
 
 # VOC's augmented masks are those of the Semantic Boundaries Dataset (SBD) beside VOC's own. SBD keeps them in MATLAB

@@ -11,7 +11,7 @@ import torch
 
 from tiss.data.base import DATASETS, IGNORE, SPLITS, Dataset, Entry, Sample, stop_at
 from tiss.data.classes import BACKGROUND_NAMES, ClassList, read_classes, shift_labels
-from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask, read_image
+from tiss.data.images import IMAGE_SUFFIXES, Colour, has_image_suffix, load_mask, read_pixels
 from tiss.data.index import Pair, Scan, cache_file, check_same_size, make_index, scan_pair
 from tiss.errors import TissError
 from tiss.files import read_text
@@ -112,7 +112,7 @@ class PairedDataset(Dataset):
         if item is None:
             raise TissError(f"{self.name}: no id {id!r} in its {split} split")
         pair = self.find(split, item)
-        image = read_image(pair.image)
+        image = read_pixels(pair.image)
         label = self.read_label(pair.mask)
         check_same_size(pair.mask, label, (image.shape[2], image.shape[1]))
         return Sample(image, torch.from_numpy(label), id)

@@ -71,7 +71,7 @@ class _Loader(torch.utils.data.Dataset[RawBatch | TissError]):
         self.ids = ids
         self.device = torch.device(device)
         files = FileSource(split.dataset, split.split, shorter)
-        store = None if kind == "workers" else open_store(files, ids, kind, self.device)
+        store = None if kind == "workers" else open_store(files, ids, kind, self.device, split.every)
         self.kind = "workers" if store is None else "memory"
         self._source: FileSource | MemoryStore = store or files
         where = "cpu" if store is None else store.device

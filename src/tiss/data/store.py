@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -109,21 +109,31 @@ _stores: WeakKeyDictionary[Dataset, dict[Any, MemoryStore]] = WeakKeyDictionary(
 
 
 def open_store(
-    files: FileSource, ids: Sequence[str], kind: Literal["auto", "memory"], device: torch.device
+    files: FileSource,
+    ids: Sequence[str],
+    kind: Literal["auto", "memory"],
+    device: torch.device,
+    every: Set[str] = frozenset(),
 ) -> MemoryStore | None:
     """The store of `files` with `ids` decoded; None where `auto` finds that they do not fit.
 
-    The store is on the GPU where batches go there and the whole split fits, else in the machine's memory.
+    It has room for `every` id that may follow (`ids` if empty), and is on the GPU where batches go there and all of
+    that fits, else in the machine's memory. Where ids are asked for that it has no room for, it is made anew.
     """
     stores = _stores.setdefault(files.dataset, {})
     key = (files.split, files.shorter, device)
     store = stores.get(key)
+    if store is not None and not store.sizes.keys() >= set(ids):
+        every, store = {*every, *store.sizes}, None
+        del stores[key]
     sizes = files.sizes() if store is None else store.sizes
     needed = BYTES * _pixels(sizes, ids if store is None else store.missing(ids))
     free = free_memory() / _ranks_here()
     fits = needed <= RAM_SHARE[kind] * free
     try:
         if fits and store is None:
+            room = {*every, *ids}
+            sizes = {id: size for id, size in sizes.items() if id in room}
             whole = BYTES * _pixels(sizes, sizes)
             on_gpu = device.type == "cuda" and whole <= GPU_SHARE * torch.cuda.mem_get_info(device)[0]
             store = stores[key] = MemoryStore(sizes, device if on_gpu else "cpu")
@@ -186,6 +196,7 @@ def limit(sample: Sample, shorter: int | None) -> Sample:
     size = limited((height, width), shorter)
     if size == (height, width):
         return sample
-    image = F.interpolate(sample.image[None], size, mode="bilinear", align_corners=False, antialias=True)[0]
+    image = sample.image[None].contiguous()
+    image = F.interpolate(image, size, mode="bilinear", align_corners=False, antialias=True)[0]
     label = F.interpolate(sample.label[None, None], size, mode="nearest-exact")[0, 0]
     return Sample(image, label, sample.id)

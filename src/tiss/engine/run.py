@@ -213,6 +213,11 @@ def open_run(config: RunConfig, dataset: Dataset | None = None) -> Run:
         **{name: getattr(config, name) for name in names},
     )
     config = resolve(config, scenario.dataset)
+    if scenario.domains and not METHODS.get(config.method.name).domains:
+        fitting = ", ".join(name for name in METHODS if METHODS.get(name).domains)
+        raise TissError(
+            f"{config.method.name} needs new classes in every step; take {fitting}", setting="method"
+        )
     if config.memory and METHODS.get(config.method.name).solved:
         problem = f"{config.memory}: {config.method.name} keeps sums over all earlier images: give 0"
         raise TissError(problem, setting="memory")

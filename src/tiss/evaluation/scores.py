@@ -8,7 +8,7 @@ with it and without it. A class without a single true pixel has no IoU: it is le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import torch
@@ -139,6 +139,17 @@ def scores_from_confusion(
     absent = [classes[c] for c in range(0 if has_background else 1, seen) if values[c] is None]
     if not has_background:
         values[0] = None
+    return Scores(
+        iou=dict(zip(classes[:seen], values, strict=True)),
+        **_means(values, groups, has_background),
+        absent=tuple(absent),
+        pixel_accuracy=100 * int(matrix.diagonal().sum()) / total if total else None,
+    )
+
+
+def _means(values: Sequence[float | None], groups: Groups, has_background: bool) -> dict[str, Any]:
+    """The means over all, old and new classes and over each group, from the IoU of each channel."""
+    seen = len(values)
     known = [[channel for channel in group if channel < seen] for group in groups]
 
     def over(channels: Iterable[int], background: bool) -> Mean:
@@ -148,16 +159,32 @@ def scores_from_confusion(
 
     added = [channel for group in known[1:] for channel in group]
     old, new = over(known[0], True), over(added, False)
-    return Scores(
-        iou=dict(zip(classes[:seen], values, strict=True)),
-        all=over(range(1, seen), True),
-        old=old,
-        new=new,
-        groups=tuple(over(group, index == 0) for index, group in enumerate(known) if group),
-        harmonic=Mean(*map(harmonic_mean, astuple(old), astuple(new))),
-        absent=tuple(absent),
-        pixel_accuracy=100 * int(matrix.diagonal().sum()) / total if total else None,
-    )
+    return {
+        "all": over(range(1, seen), True),
+        "old": old,
+        "new": new,
+        "groups": tuple(over(group, index == 0) for index, group in enumerate(known) if group),
+        "harmonic": Mean(*map(harmonic_mean, astuple(old), astuple(new))),
+    }
+
+
+def without_zeros(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of results.json with classes of IoU 0 left out of every mean, which published codes such as MBS's do.
+
+    Such a mean rises where a class is lost altogether: it serves to read tables that were made so, and nothing else.
+    """
+    steps = []
+    for entry in results["steps"]:
+        iou = {name: value or None for name, value in entry["iou"].items()}
+        means = _means([*iou.values()], results["groups"], results["has_background"])
+        scores = replace(Scores.from_json(entry), iou=iou, **means)
+        steps.append(dict(entry) | scores.to_json())
+    return dict(results) | {"steps": steps, "average": _average(steps), "zeros": "left out"}
+
+
+def _average(steps: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    everything = [step["scores"]["all"] for step in steps]
+    return {key: mean(one[key] for one in everything) for key in ("with_background", "without_background")}
 
 
 def run_scores(
@@ -173,6 +200,4 @@ def run_scores(
         scores = scores_from_confusion(matrix, classes, groups, has_background=has_background)
         history.append(scores.iou)
         steps.append({"step": index} | scores.to_json() | {"forgetting": forgetting(history)})
-    everything = [step["scores"]["all"] for step in steps]
-    average = {key: mean(one[key] for one in everything) for key in ("with_background", "without_background")}
-    return {"steps": steps, "average": average}
+    return {"steps": steps, "average": _average(steps)}

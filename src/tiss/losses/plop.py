@@ -54,7 +54,8 @@ def local_pod(
         distance = _embed(student, normalise) - _embed(teacher, normalise)
         weight = logits_factor if index == last else factor
         total = total + weight * torch.linalg.vector_norm(distance, dim=1).mean()
-    return total / len(maps) * math.sqrt((old_classes + new_classes) / new_classes)
+    # where no class is new, as many count as new as there are: the published code's factor of 1
+    return total / len(maps) * math.sqrt(1 + old_classes / new_classes if new_classes else 1)
 
 
 def _embed(feature_map: Tensor, normalise: bool) -> Tensor:

@@ -52,6 +52,7 @@ class AnalyticSettings(Settings):
 )
 class Analytic(Method):
     Settings = AnalyticSettings
+    domains = True
     knobs = {"method.ridge": (1e-5, 1e-1)}  # noqa: RUF012 - a class constant
     frozen = "everything"
     solved = True

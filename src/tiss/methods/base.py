@@ -40,6 +40,7 @@ class Method:
     joint: ClassVar[bool] = False  # train on all classes in one step
     initialise: ClassVar[Initialise] = "random"  # new channels; see Head.grow
     uses_teacher: ClassVar[bool] = False
+    domains: ClassVar[bool] = False  # works where a step adds images of another origin, and no class
     solved: ClassVar[bool] = False  # later steps are not trained: `end` does all that is done
     capturable: ClassVar[bool] = True  # losses() and targets() never wait for a value: CUDA graphs work
     tuned: ClassVar[Mapping[str, Any]] = {}  # training settings it prefers under the recipe "tuned"

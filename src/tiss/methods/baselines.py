@@ -18,7 +18,7 @@ from tiss.scenarios import Step
 
 @register_method("ft", "fine-tuning: plain cross-entropy, new channels random; forgets", title="FT")
 class FineTuning(Method):
-    pass
+    domains = True
 
 
 @register_method("offline", "all classes at once, all labels: the upper bound")
@@ -34,6 +34,7 @@ class LwFSettings(Settings):
 @register_method("lwf", "learning without forgetting: cross-entropy + 100 · distillation", title="LwF")
 class LwF(Method):
     Settings = LwFSettings
+    domains = True
     knobs = Method.knobs | {"method.distillation": (5.0, 500.0)}
     uses_teacher = True
 

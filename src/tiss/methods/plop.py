@@ -15,7 +15,12 @@ from tiss.methods.base import Batches, Method, Settings, all_sum, register_metho
 from tiss.models import LinearDecoder, Need, Output, SegmentationModel
 
 # published factors of local POD, on features and on logits, by data set; others take VOC's
-FACTORS = {"voc": (0.01, 0.0005), "ade20k": (0.001, 0.00001), "cityscapes": (0.0001, 0.0001)}
+FACTORS = {
+    "voc": (0.01, 0.0005),
+    "ade20k": (0.001, 0.00001),
+    "cityscapes": (0.0001, 0.0001),
+    "cityscapes-domains": (0.0001, 0.0001),
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class PLOP(Method):
     """
 
     Settings = PLOPSettings
+    domains = True
     knobs = Method.knobs | {"method.pod": (1e-4, 1e-1)}
     initialise = "background"
     uses_teacher = True

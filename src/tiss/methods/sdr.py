@@ -122,6 +122,8 @@ def widen(known: Prototypes, classes: int, channels: int, device: torch.device) 
 class OfficialLwF(LwF):
     """LwF with MiB's unbiased losses, as the published SDR has it, or plain ones."""
 
+    domains = False  # its cross-entropy takes labelled old classes for background
+
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if teacher is None or not self.settings.official:
             return super().losses(batch, output, teacher)

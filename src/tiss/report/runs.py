@@ -267,6 +267,7 @@ def _experiment(members: list[list[Result]], count: int) -> Experiment:
     lists, images = firsts[0].place[5:7]
     variant = ", random class orders" if firsts[0].random_order else ""
     variant += (f", lists {lists}" if lists else "") + (f", tested on {images} images only" if images else "")
+    variant += ", classes of IoU 0 left out of means" if values.get("zeros") else ""
     holdout, repeats = float(values.get("holdout") or 0), count - sum(map(len, members))
     return Experiment(
         series=tuple(series), holdout=holdout, repeats=repeats, variant=variant, trial=bool(images), **about

@@ -91,7 +91,8 @@ class Step:
         return ("background", *self.old_classes, *self.new_classes)
 
     def __str__(self) -> str:
-        return f"step {self.index}: {self.new} new ({listed(self.new_classes)}), {len(self.train)} images"
+        new = f"{self.new} new ({listed(self.new_classes)})" if self.new else "no new class"
+        return f"step {self.index}: {new}, {len(self.train)} images"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class Scenario:
     held: frozenset[str] = frozenset()  # training ids kept out of every step and scored instead of the test
     limit: int | None = None  # of a trial run: at most this many test images
     joined: bool = False
+    domains: tuple[tuple[str, ...], ...] = ()  # in the setup of that name: where each step's images come from
     memory: int = 0  # training images of earlier steps that later ones show again
     seed: int = 0  # of their choice
 
@@ -126,6 +128,12 @@ class Scenario:
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self._steps)
+
+    def added(self, step: Step) -> tuple[str, ...]:
+        """What a step brings: new classes, or the domains that its images come from."""
+        if not self.domains:
+            return step.new_classes
+        return tuple(chain(*self.domains)) if self.joined else self.domains[step.index]
 
     def joint(self) -> Scenario:
         """The same images with every class in one step: the upper bound `offline`."""
@@ -147,7 +155,9 @@ class Scenario:
         kept: list[Exemplars] = [{}] * len(groups)
         if self.memory:
             present = self.dataset.classes_present("train")
-            kept = draw_memory(lists, groups, present, self.memory, self.seed)
+            # the classes that each step's images are labelled with
+            shown = (groups[0],) * len(groups) if self.domains else groups
+            kept = draw_memory(lists, shown, present, self.memory, self.seed)
         steps: list[Step] = []
         labelled: list[tuple[int, ...]] = []  # the label values that each step's images are labelled with
         for group, ids, exemplars in zip(groups, lists, kept, strict=True):
@@ -155,8 +165,8 @@ class Scenario:
             old = steps[-1].seen if steps else 1
             seen = old + len(group)
             known = {value: c for value, c in channel_of.items() if c < seen}
-            labelled.append(tuple(known) if self.setup == "sequential" else group)
-            train, test = self._training(channel_of, labelled, ids, exemplars), self._test(known)
+            labelled.append(tuple(known) if self.setup in ("sequential", "domains") else group)
+            train, test = self._training(channel_of, labelled, ids, exemplars), self._test(known, index)
             names = self.classes[1:old], self.classes[old:seen], self.classes[seen:]
             steps.append(Step(index, old, seen - old, *names, train, test, len(self), self.setup))
         return tuple(steps)
@@ -185,15 +195,20 @@ class Scenario:
             for id, steps in exemplars.items()
         }
         more = tuple(id for id in exemplars if id not in own)
-        return Split(self.dataset, "train", ids + more, table(labelled[now]), tables)
+        every = frozenset().union(*self.lists)
+        return Split(self.dataset, "train", ids + more, table(labelled[now]), tables, every)
 
-    def _test(self, seen: dict[int, int]) -> Split:
+    def _test(self, seen: dict[int, int], step: int) -> Split:
         """All classes seen so far keep their channel; those not seen yet become what the protocol says."""
         split = "train" if self.held else "test"
         ids = sorted(self.held) if self.held else self.dataset.readable("test")
+        every = frozenset(() if self.limit else ids)
         if self.protocol.test_images == "seen":
             present = self.dataset.classes_present(split)
             ids = [id for id in ids if not present.get(id, frozenset()).isdisjoint(seen)]
+        if self.domains and not self.joined:  # of the domains so far
+            known = {*chain(*self.domains[: step + 1])}
+            ids = [id for id in ids if self.dataset.domain(id) in known]
         if self.limit is not None and self.limit < len(ids):
             ids = sorted(first_by_hash(ids, self.limit))
         other = self.protocol.other
@@ -201,7 +216,7 @@ class Scenario:
         table[BACKGROUND] = self.dataset.background_in_test if other is None else BECOMES[other]
         table[1 : len(self.dataset.classes) + 1] = BECOMES[str(self.protocol.unseen)]
         table[list(seen)] = list(seen.values())
-        return Split(self.dataset, split, tuple(ids), table)
+        return Split(self.dataset, split, tuple(ids), table, every=every)
 
     def __str__(self) -> str:
         """The steps as a table: classes, training and test images."""
@@ -213,9 +228,10 @@ class Scenario:
         memory = f", memory of {self.memory} images" if self.memory else ""
         title = f"{self.dataset.name} {self.task} {self.setup}, protocol {self.protocol.name}"
         title += f"{joined}{held}{few}{memory}"
-        rows = [("step", "new classes", "training images", "test images")]
+        rows = [("step", "domains" if self.domains else "new classes", "training images", "test images")]
         for step in self:
-            names = f"{step.new}: {listed(step.new_classes, 4)}"
+            added = self.added(step)
+            names = f"{len(added)}: {listed(added, 4)}"
             rows.append((str(step.index), names, str(len(step.train)), str(len(step.test))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = [f"{side}{width}" for side, width in zip("><>>", widths, strict=True)]
@@ -262,7 +278,18 @@ def load_scenario(
     if not (task := task or dataset.default_task):
         message = f"{dataset.name} has no task of its own; give a-b or groups such as 'cat,dog/person'"
         raise TissError(f"is needed: {message}", setting="task")
-    values = parse_task(task, dataset.classes, order)
+    if (setup == "domains") != bool(dataset.domains):
+        remedy = "is divided by domain: take domains" if dataset.domains else "has no domains: take another"
+        raise TissError(f"{setup}: {dataset.name} {remedy}", setting="setup")
+    if dataset.domains and lists is not None:
+        raise TissError(
+            "does not go with the setup domains, which divides the images itself", setting="lists"
+        )
+    named = dataset.domains or dataset.classes
+    places = values = parse_task(task, named, order)
+    if dataset.domains:  # every class is known from the start
+        values = (tuple(range(1, len(dataset.classes) + 1)), *[()] * (len(places) - 1))
+    domains = tuple(tuple(named[value - 1] for value in group) for group in places if dataset.domains)
     count = sum(map(len, values))
     if count > 253:
         raise TissError(f"has {count} classes, but labels have one byte: at most 253 fit", setting="task")
@@ -275,7 +302,9 @@ def load_scenario(
     if eval_images is not None and eval_images < 1:
         raise TissError(f"{eval_images}: must be at least 1", setting="eval.images")
     present = dataset.classes_present("train")
-    if lists is not None:
+    if domains:
+        chosen = [[id for id in usable if dataset.domain(id) in group] for group in domains]
+    elif lists is not None:
         chosen = read_lists(Path(lists), len(values), dataset.ids("train"))
         check_lists(Path(lists), chosen, present, values)
     elif setup == "partitioned" or (setup == "disjoint" and dataset.name in PARTITIONED):
@@ -291,7 +320,7 @@ def load_scenario(
     channels = iter(range(1, count + 1))
     return Scenario(
         dataset=dataset,
-        task=task_name(values, dataset.classes),
+        task=task_name(places, named),
         setup=setup,
         protocol=resolve_protocol(protocol),
         classes=("background", *(dataset.classes[value - 1] for group in values for value in group)),
@@ -300,4 +329,5 @@ def load_scenario(
         lists=tuple(kept),
         held=held,
         limit=eval_images,
+        domains=domains,
     )

@@ -22,7 +22,7 @@ TaskLike = str | Sequence[Sequence[str | int]]
 OrderLike = str | Sequence[str | int]
 Present = Mapping[str, frozenset[int]]  # id → label values in its mask
 
-SETUPS = ("overlapped", "disjoint", "sequential", "partitioned")
+SETUPS = ("overlapped", "disjoint", "sequential", "partitioned", "domains")
 PARTITIONED = ("ade20k",)  # nearly every image holds a future class there: disjoint means partitioned instead
 LEAST = 50  # images that a class gets in its own step, where the data has them
 

@@ -80,7 +80,7 @@ def extend(options: ExtendOptions, reporter: Reporter) -> str:
     if start is None:
         ids = dataset.ids("train")
         some = ids[:: max(1, len(ids) // MOST_SAMPLES)][:MOST_SAMPLES]
-        images = [dataset.read("train", id).image for id in some]
+        images = [dataset.read("train", id).image.contiguous() for id in some]
         start = from_segformer(
             source.folder, images, allow_pickle=options.allow_pickle, device=options.device
         )
