@@ -36,7 +36,7 @@ from tiss.models import resolve as resolve_architecture
 from tiss.randomness import epoch_order
 from tiss.scenarios import Split, Step
 
-VIEWS = 4  # of an image, cut and augmented at random, where features are computed once
+VIEWS = 2  # random crops of an image where features are computed once: more did not help (docs/LOG.md)
 
 
 @dataclass
