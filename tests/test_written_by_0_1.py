@@ -71,3 +71,6 @@ def test_a_model_is_extended(name: str, method: str, tmp_path: Path, tiny_folder
     assert model.record["method"] == method
     assert len(model.record["history"]) == len(start.record.get("history", [])) + 1
     assert (out / "method.safetensors").is_file() == (method == "recall")
+    assert ("- step 0: 12 images, tested on 4 held-out" in (out / "README.md").read_text()) == (
+        name == "model"
+    )

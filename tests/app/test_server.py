@@ -19,7 +19,7 @@ from tests.report import fakes
 from tests.user.story import Patch, Refused
 from tiss.app import server
 from tiss.app.server import Place, check_place, read_upload
-from tiss.app.steps import image_html, open_steps, run_html, steps_html
+from tiss.app.steps import RED, changes_chart, image_html, open_steps, run_html, steps_html
 from tiss.errors import TissError
 from tiss.user.changes import ClassChange
 
@@ -69,10 +69,7 @@ def test_names_cannot_break_out_of_the_page():
     )
     assert "<script" not in html
     record = {"history": [{"step": 0, "classes": [evil], "method": evil}]}
-    reports = [
-        {evil: ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)},
-        {evil: ClassChange(evil)},
-    ]
+    reports = [[ClassChange(evil, after=1.0, area_before=2.0, area_after=1.0)], [ClassChange(evil)]]
     assert "<script" not in steps_html(["background", evil], record, reports)
 
 
@@ -143,17 +140,29 @@ def test_a_model_has_every_class_step_by_step(story: Path):
     titles = ["step 0: + disc, square", "step 1: + star", "step 2: + moon"]
     assert [steps.title(step) for step in range(len(steps))] == titles
     html = run_html(story / "third", steps)
-    rows = re.findall(r'scope="row">disc</th>(.*?)</tr>', html, re.DOTALL)
-    scores, areas = ([cell for _, cell in re.findall(r"<td( [^>]*)?>(.*?)</td>", row)] for row in rows)
-    assert len(scores) == len(areas) == 3
-    assert scores[1] == "–", "no labels of disc in the second step"
-    assert re.fullmatch(r"[\d.]+ \([+-][\d.]+\)", scores[2])
-    assert "→" in areas[1], "what disc covers is known without labels"
-    assert "<svg" in html
+    for step in range(3):
+        part = html.partition(f"<summary>Step {step}</summary>")[2].partition("</details>")[0]
+        assert ("Old classes by labels" in part) == (step == 2), (
+            "the second step has no labels of old classes"
+        )
+        assert ("Area of the old classes" in part) == (step > 0)
+        assert re.search(r'scope="row">disc</th>(<td[^>]*>[^<]+</td>)+', part)
+    chart = html[html.index("<svg") : html.index("</svg>")]
+    assert all(name in chart for name in ("disc", "square", "star", "moon", "step 2", "IoU", "area"))
 
 
 def test_a_class_that_shrinks_is_red():
-    changes = ClassChange("disc", after=60.0), ClassChange("disc", area_before=9.0, area_after=2.0)
-    reports = [{"disc": one} for one in changes]
-    html = steps_html(["background", "disc"], {"history": [{"step": 0}, {"step": 1}]}, reports)
-    assert re.search(r'class="worse">9\.0 → 2\.0<', html)
+    kept, lost = ClassChange("disc", after=60.0), ClassChange("disc", area_before=9.0, area_after=2.0)
+    record = {"history": [{"step": 0}, {"step": 1}]}
+    html = steps_html(["background", "disc"], record, [[kept], [ClassChange("background"), lost]])
+    assert '<td class="worse">2.0</td>' in html and RED in html and "disc: 9.0 → 2.0 % of the pixels" in html
+    assert RED not in steps_html(["background", "disc"], record, [[kept], [ClassChange("background"), kept]])
+
+
+def test_of_many_classes_the_chart_has_those_that_changed_most():
+    names = [f"class {number}" for number in range(200)]
+    changes = [
+        ClassChange(name, area_before=50.0, area_after=50.0 - index) for index, name in enumerate(names[:49])
+    ]
+    chart = changes_chart(names, [changes])
+    assert "class 48<" in chart and "class 9<" in chart and "class 8<" not in chart

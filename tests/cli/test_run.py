@@ -16,6 +16,7 @@ from tiss.cli.main import main
 from tiss.config import RunConfig, from_mapping
 from tiss.data.shapes import Shapes
 from tiss.engine import recipes
+from tiss.engine.session import Session
 from tiss.methods.base import settings_from
 from tiss.models import SegmentationModel
 
@@ -46,6 +47,22 @@ def test_the_written_configuration_is_the_run(finished: Path, said: Said):
     assert settings_from(config.method).name == "mib"
     assert config.train.lr is not None
     assert yaml.safe_load(said("run", "--config", finished / "config.yaml", "--print_config")) == written
+
+
+def test_a_background_that_falls_is_a_warning_at_once(
+    tmp_path: Path, tiny_flags: list[str], monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+):
+    def confusion(session: Session, split: object) -> torch.Tensor:
+        """Perfect at first, then half of the background is lost."""
+        matrix = 10 * torch.eye(len(session.model.classes), dtype=torch.int64)
+        matrix[0, -1] = 10 * (len(session.model.groups) > 1)
+        return matrix
+
+    monkeypatch.setattr(Session, "confusion", confusion)
+    tiss("run", *tiny_flags, "--method", "ft", "--steps", 1, "--out", tmp_path / "run")
+    assert "warning" not in capsys.readouterr().err
+    tiss("run", *tiny_flags, "--method", "ft", "--out", tmp_path / "run", "--resume")
+    assert "warning: the background's IoU fell in this step: 100.0 → 50.0" in capsys.readouterr().err
 
 
 def test_eval_gets_the_same_pixels(finished: Path, said: Said, refused: Refused):

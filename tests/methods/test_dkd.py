@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.losses.references import bilinear
 from tests.methods.toy import toy_config
 from tiss.data.base import Batch
 from tiss.engine.run import open_run
+from tiss.methods import dkd
 from tiss.methods.base import build_method
 from tiss.methods.dkd import reasoning_scores
 from tiss.models import Output, build_model
@@ -136,7 +138,11 @@ def test_the_auxiliary_loss_trains_its_row_only(begun):
     [("voc", 0, 2), ("voc", 1, 1), ("ade20k", 0, 35), ("ade20k", 1, 35), ("x", 0, 2)],
 )
 def test_weight_of_a_class_s_own_pixels(begun, monkeypatch, data, step, weight):
-    method, *_ = begun()
+    method, model, old, batch = begun()
+    output, _ = outputs(model, old, batch)
     method.step = open_run(toy_config("dkd")).scenario[step]
     monkeypatch.setattr(type(method.step.train.dataset), "name", data)
-    assert method._positive() == weight
+    loss = Mock(return_value=torch.tensor(0.0))
+    monkeypatch.setattr(dkd, "binary_cross_entropy", loss)
+    method.losses(batch, output, None)
+    assert loss.call_args.kwargs["positive"] == weight

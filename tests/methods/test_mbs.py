@@ -144,5 +144,5 @@ def test_labelled_and_ignored_pixels_stay() -> None:
 
 def test_a_decoder_without_class_tokens_is_refused() -> None:
     config = toy_config("mbs")
-    with pytest.raises(TissError, match=r"set model\.decoder to mask, not linear"):
+    with pytest.raises(TissError, match=r"works with the head mask, not linear"):
         check_pair(config.method, config.model)

@@ -14,6 +14,7 @@ from tiss.methods.base import build_method, check_pair
 from tiss.models import build_model, tokens
 
 ENCODER = "vit_micro_patch8"
+LAST, BEFORE_NORM = 2, 3  # places among the features that `contrasts` returns
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def contrasts():
         needs = method.needs(student)
         outputs = student(images, needs=needs), teacher(images, needs=needs) if later else None
         terms = method.losses(Batch(images, torch.zeros(2, 32, 32, dtype=torch.long), []), *outputs)
-        every = tuple(range(student.encoder.depth))
+        every = (*range(student.encoder.depth), "before_norm")
         blocks = [[tokens(f) for f in model(images, needs=every).features] for model in (student, teacher)]
         return terms, *blocks
 
@@ -38,14 +39,23 @@ def contrasts():
 
 def test_the_paper_sets_last_against_first_and_last_against_last(contrasts):
     terms, student, teacher = contrasts(later=True)
-    torch.testing.assert_close(terms["ct"], 0.1 * patch_contrast(student[-1], student[0]))
-    torch.testing.assert_close(terms["cd"], 0.1 * patch_contrast(student[-1], teacher[-1]))
+    torch.testing.assert_close(terms["ct"], 0.1 * patch_contrast(student[LAST], student[0]))
+    torch.testing.assert_close(terms["cd"], 0.1 * patch_contrast(student[LAST], teacher[LAST]))
 
 
 def test_other_blocks_can_be_named(contrasts):
     terms, student, teacher = contrasts(later=True, ct_block=1, cd_block=0)
-    torch.testing.assert_close(terms["ct"], 0.1 * patch_contrast(student[-1], student[1]))
+    torch.testing.assert_close(terms["ct"], 0.1 * patch_contrast(student[LAST], student[1]))
     torch.testing.assert_close(terms["cd"], 0.1 * patch_contrast(student[0], teacher[0]))
+
+
+def test_the_last_layer_can_be_taken_before_the_final_norm(contrasts):
+    terms, student, teacher = contrasts(later=True, final_norm=False)
+    torch.testing.assert_close(terms["ct"], 0.1 * patch_contrast(student[BEFORE_NORM], student[0]))
+    torch.testing.assert_close(terms["cd"], 0.1 * patch_contrast(student[BEFORE_NORM], teacher[BEFORE_NORM]))
+    config = toy_config({"name": "tiss", "final_norm": False}, "mit_micro")
+    with pytest.raises(TissError, match=r"method\.final_norm mit_micro"):
+        check_pair(config.method, config.model)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +82,4 @@ def test_only_what_changes_the_first_step_parts_first_steps():
 
     assert first_step(ct_when="later") == first_step(ct=0.0) == {}
     assert first_step(cd_block=1, cd=0.5) == first_step()
-    assert first_step(ct_block=1) != first_step()
+    assert first_step(ct_block=1) != first_step() != first_step(final_norm=False)

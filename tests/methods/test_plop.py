@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ from tiss.engine.run import open_run
 from tiss.engine.session import Session
 from tiss.losses import entropy_and_class, local_pod
 from tiss.losses.plop import official_median
-from tiss.methods.plop import FACTORS, PLOP
+from tiss.methods import plop
+from tiss.methods.plop import PLOP, POD, POD_LOGITS
 from tiss.models import Output, SegmentationModel
 
 
@@ -100,16 +102,24 @@ def test_losses_are_weighted_cross_entropy_and_pod() -> None:
     torch.testing.assert_close(terms["pod"], local_pod(*maps, 3, 1, 0.01, 0.0005))
 
 
-def test_factors_follow_from_the_data_set_and_maps_from_the_architecture() -> None:
+def test_factors_follow_from_the_data_set_and_maps_from_the_architecture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
+    batch = next(bench.loader.epoch(0))
+    outputs = bench.outputs(batch)
+    bench.method.targets(batch, outputs[1])
     assert bench.method.needs(bench.student) == (2,)  # every third block, and the logits
     for data in ("voc", "ade20k", "cityscapes", "mine"):
-        bench.step.train.dataset.name = data
+        bench.step.train.dataset.name = data.replace("scapes", "scapes-domains")
         bench.method.settings = replace(bench.method.settings, pod_logits=None)
-        expected = FACTORS.get(data, (0.01, 0.0005))
-        assert bench.method._factors() == expected
-        bench.method.settings = replace(bench.method.settings, pod_logits=0.25)
-        assert bench.method._factors() == (expected[0], 0.25)
+        features, logits = POD.get(data, 0.01), POD_LOGITS.get(data, 0.0005)
+        for given, expected in ((None, logits), (0.25, 0.25)):
+            bench.method.settings = replace(bench.method.settings, pod_logits=given)
+            pod = Mock(return_value=torch.tensor(0.0))
+            monkeypatch.setattr(plop, "local_pod", pod)
+            bench.method.losses(batch, *outputs)
+            assert pod.call_args.args[4:] == (features, expected)
     deeplab = Bench(encoder="resnet_micro")
     assert deeplab.method.needs(deeplab.student) == ("stage1", "stage2", "stage3", "stage4", "decoder")
 

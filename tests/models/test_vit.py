@@ -28,6 +28,13 @@ def test_needs_are_patch_tokens_in_reading_order() -> None:
     assert torch.equal(first[0, :, 3, 1], tokens[0, 4 + 7])
 
 
+def test_the_last_block_comes_before_and_after_the_final_norm() -> None:
+    encoder = make_model("vit_micro_patch8").encoder
+    _, (before, after) = encoder(torch.randn(1, 3, 32, 32), ("before_norm", -1))
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(encoder.norm(before.movedim(1, 3)).movedim(3, 1), after)
+
+
 def test_unknown_block_is_one_line() -> None:
     model = make_model("vit_micro_patch8")
     with pytest.raises(TissError, match="no feature 3: it has blocks 0 to 2"):

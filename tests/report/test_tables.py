@@ -89,6 +89,15 @@ def test_notes_say_what_a_reader_must_know():
     assert any("2 seeds" in note for note in seeds.notes) and "±" in seeds.texts[0][0]
 
 
+@pytest.mark.parametrize(("points", "warned"), [(9.0, False), (11.0, True)])
+def test_a_background_that_falls_in_a_step_is_a_note(points: float, warned: bool):
+    run = results("plop")
+    for step, lost in zip(run["steps"], (0, points, points), strict=True):
+        step["iou"]["background"] = 90.0 - lost
+    notes = " ".join(tables.step_table(sort(run, RUNS[0])).notes)
+    assert ("PLOP (90.0 → 79.0 in step 1)" in notes) == warned
+
+
 def test_a_run_under_way_competes_with_nobody():
     short = results("mib")
     short |= {"finished": False, "steps": short["steps"][:1]}

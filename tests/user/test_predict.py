@@ -44,7 +44,7 @@ def test_masks_overlays_and_shares(story: Path, shots: Path, tmp_path: Path):
     out = tmp_path / "out"
     tiss("predict", story / "third", shots, "--out", out, "--device", "cpu")
     model = SegmentationModel.from_pretrained(story / "third")
-    rows = {row["picture"]: row for row in csv.DictReader((out / "shares.csv").open())}
+    rows = {row["image"]: row for row in csv.DictReader((out / "shares.csv").open())}
     assert sorted(rows) == ["a", "b", "deep/a", "deep/c"]
     for name, path in (("a", "a.png"), ("b", "b.jpg"), ("deep/c", "deep/c.png"), ("deep/a", "deep/a.png")):
         mask = np.array(Image.open(out / "masks" / f"{name}.png"))

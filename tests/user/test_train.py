@@ -41,8 +41,8 @@ def test_models_know_their_classes_steps_and_parents(story: Path):
     history = model.record["history"]
     assert [entry["method"] for entry in history] == ["recall", "recall", "mib"]
     assert [entry["classes"] for entry in history] == [["disc", "square"], ["star"], ["moon"]]
-    assert history[0]["train_pictures"] + history[0]["held_out_pictures"] == 20
-    assert 3 <= history[0]["held_out_pictures"] <= 8
+    assert history[0]["train_images"] + history[0]["held_out_images"] == 20
+    assert 3 <= history[0]["held_out_images"] <= 8
 
 
 def test_recall_keeps_statistics_and_leaves_the_body_alone(story: Path):
@@ -234,6 +234,19 @@ def test_stopped_and_resumed_to_the_same_bytes(
     one, two = (contents(folder) for folder in (tmp_path / "straight", out))
     for name in ("model.safetensors", "method.safetensors", "confusion.safetensors"):
         assert one[name] == two[name]
+
+
+def test_every_process_finds_the_model_finished_and_one_says_so(
+    story: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+):
+    """Killed after the model was moved into place, resumed by two processes, of which the first cleans up."""
+    shutil.copytree(story / "second", tmp_path / "out")
+    (tmp_path / "out.training").mkdir()
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        tiss(*second_step(story, tmp_path / "out"), "--resume")
+    assert capsys.readouterr().out.count("model: ") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_another_command_replaces_one_that_was_given_up(

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from tiss.engine.predictor import Predictor, overlay
@@ -21,14 +20,17 @@ from tiss.files import read_json
 from tiss.models import CONFIG
 from tiss.palette import class_colours
 from tiss.report.pages import section_of
-from tiss.report.plots import canvas, inline_svg
+from tiss.report.plots import GRID, INK, canvas, inline_svg
 from tiss.report.render import embed, render
 from tiss.report.runs import experiments, load_results
-from tiss.user.changes import ClassChange
+from tiss.user.changes import ClassChange, Comparison, tables
 from tiss.user.model_source import Source, find_source, line_of, open_predictor, run_steps
 
 KEPT_MODELS, KEPT_MASKS = 3, 24
-Report = Mapping[str, ClassChange]  # what a step's report.json says, by class
+Report = Sequence[ClassChange]  # what a step's report.json says
+MOST_ROWS = 40  # of the chart: the classes that changed most
+LARGEST = 200  # of areas in the chart, in % of the area before
+RED = "#d03030"
 
 
 class Steps:
@@ -63,14 +65,14 @@ class Steps:
         return self.predictor(step).one(image).numpy()
 
 
-def read_report(folder: Path) -> Report:
+def read_report(folder: Path) -> list[ClassChange]:
     """The classes in a step's report.json; empty where there is none."""
     path = folder / "report.json"
     found = read_json(path) if path.is_file() else None
     rows = found.get("classes") if isinstance(found, dict) else None
     known = {one.name for one in fields(ClassChange)}
     changes = [{key: row[key] for key in known & row.keys()} for row in rows or [] if isinstance(row, dict)]
-    return {str(one["name"]): ClassChange(**one) for one in changes if "name" in one}
+    return [ClassChange(**one) for one in changes if "name" in one]
 
 
 def open_steps(name: str, device: str = "auto") -> Steps:
@@ -112,30 +114,43 @@ def run_html(folder: Path, steps: Steps) -> str:
 
 
 def steps_html(classes: Sequence[str], record: Mapping[str, Any], reports: Sequence[Report]) -> str:
-    """The steps of an extended model, and each class in each step's report."""
+    """The steps of an extended model; every class before and after each of them, as the steps' own reports show it."""
+    results = [Comparison(list(report), 0, None, [], judged=False) for report in reports]
     return render(
         "app_steps.html",
         history=[entry for entry in record.get("history") or [] if isinstance(entry, Mapping)],
-        rows=[(name, [report.get(name, ClassChange(name)) for report in reports]) for name in classes]
-        if any(reports)
-        else [],
-        chart=kept_chart(classes, reports) if len(reports) > 1 else "",
+        reports=[(step, result, tables(result)) for step, result in enumerate(results) if result.classes],
+        chart=changes_chart(classes, reports),
     )
 
 
-def kept_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup | None:
-    """What is left of the area that each class covered when it was new, step by step."""
-    colours = np.array(class_colours(len(classes))) / 255
-    with canvas(7, 3.2) as (drawn, axis):
-        for channel, name in enumerate(classes[1:], 1):
-            first = next((step for step, report in enumerate(reports) if name in report), len(reports))
-            changes = [report[name].area_change or 0 for report in reports[first + 1 :] if name in report]
-            if changes:
-                left = np.cumprod([100, *(1 + min(0, change) / 100 for change in changes)])
-                axis.plot(range(first, first + len(left)), left, "o-", color=colours[channel], label=name)
-        axis.set(xlabel="step", ylabel="area left, % of that when new")
-        axis.set_ylim(bottom=0)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if axis.lines:
-            drawn.legend(loc="outside right upper")
-    return inline_svg(drawn, "app-kept")
+def changes_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup:
+    """Every class before (hollow) and after each step: IoU on held-out images, and area on all of them."""
+    most: dict[str, float] = {}  # the largest change of each class in any step
+    for one in (one for report in reports for one in report):
+        found = (abs(value) for value in (one.change, one.area_change) if value is not None)
+        most[one.name] = max(most.get(one.name, 0), *found, 0)
+    rows = sorted(sorted(most, key=lambda name: -most[name])[:MOST_ROWS], key=[*classes, *most].index)
+    if not rows:
+        return Markup()
+    colours = dict(zip(classes, np.array(class_colours(len(classes))) / 255, strict=True))
+    size = 1.3 + 2.2 * len(reports), 2 + 0.4 * len(rows)
+    with canvas(*size, 2, len(reports), sharey=True, squeeze=False) as (drawn, axes):
+        for step, ((above, below), report) in enumerate(zip(axes.T, reports, strict=True)):
+            for one in (one for one in report if one.name in rows):
+                first, place = one.name == classes[0], rows.index(one.name)
+                colour, line = INK if first else colours.get(one.name, GRID), RED if one.loss(first) else GRID
+                area = None if one.area_change is None else 100 + one.area_change
+                pairs = (one.before, one.after), (None if area is None else 100, area)
+                for axis, (old, new) in zip((above, below), pairs, strict=True):
+                    if old is not None and new is not None:
+                        axis.plot([old, new], [place, place], color=line, lw=2, zorder=1)
+                    if old is not None:
+                        axis.plot(old, place, "o", ms=4, color=colour, mfc="white")
+                    if new is not None:
+                        axis.plot(min(new, LARGEST), place, "o", ms=4, color=colour)
+            above.set(title=f"step {step}", xlabel="IoU in %", xlim=(-3, 103))
+            below.set(xlabel="area, % of that before", xlim=(-5, LARGEST + 5))
+        axes[0, 0].set_yticks(range(len(rows)), rows, parse_math=False)
+        axes[0, 0].set_ylim(len(rows) - 0.5, -0.5)
+    return inline_svg(drawn, "app-changes")

@@ -6,6 +6,7 @@ function; what follows "Examples:" is printed last.
 
 import dataclasses
 import inspect
+import os
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,11 @@ def execute(command: str, run: Callable[[Any], int], words: Sequence[str]) -> in
     values = parse_flags(command, words, flags)
     with settings_as_flags(flags):
         return run(from_mapping(options, values))
+
+
+def is_first_process() -> bool:
+    """Whether this process prints: of those that torchrun started, the first."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def wants_help(words: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiss.cli.flags import NoOptions
+from tiss.cli.flags import NoOptions, is_first_process
 from tiss.config import REQUIRED, setting
 from tiss.user.options import ExtendOptions, TrainOptions
 
@@ -55,8 +55,9 @@ def train(options: TrainOptions) -> int:
     from tiss.engine.progress import TerminalReporter
     from tiss.user import train as user
 
-    print(user.train(options, TerminalReporter()))
-    print(f"\nmodel: {options.out}; images and tables: {options.out}/report.html")
+    text = user.train(options, TerminalReporter())
+    if is_first_process():
+        print(f"{text}\n\nmodel: {options.out}; images and tables: {options.out}/report.html")
     return 0
 
 
@@ -76,8 +77,9 @@ def extend(options: ExtendOptions) -> int:
     from tiss.engine.progress import TerminalReporter
     from tiss.user import train as user
 
-    print(user.extend(options, TerminalReporter()))
-    print(f"\nmodel: {options.out}; images with the largest changes: {options.out}/report.html")
+    text = user.extend(options, TerminalReporter())
+    if is_first_process():
+        print(f"{text}\n\nmodel: {options.out}; images with the largest changes: {options.out}/report.html")
     return 0
 
 

@@ -1,7 +1,6 @@
 """`tiss run` and `tiss eval`."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -66,7 +65,7 @@ def run(options: Options, config: RunConfig) -> int:
         print(dump_config(found.config), end="")
         return 0
     results = found.execute(resume=options.resume, steps=options.steps)
-    if os.environ.get("RANK", "0") == "0":  # of several processes the first one prints
+    if cli.is_first_process():
         print_results([results])
         print(f"run folder: {found.folder}")
     return 0

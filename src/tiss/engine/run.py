@@ -26,7 +26,7 @@ from tiss.engine.run_folder import (
 )
 from tiss.engine.session import Session, base_folder, load_base
 from tiss.errors import SpaceError, TissError, listed
-from tiss.evaluation.scores import run_scores
+from tiss.evaluation.scores import background_falls, run_scores
 from tiss.files import read_json, reserve, write_json
 from tiss.methods.base import METHODS, check_pair
 from tiss.models import SegmentationModel
@@ -161,6 +161,10 @@ class Run:
         session.reporter.say(
             f"step {step.index} · {self.config.method.name}: +{listed(step.new_classes)} · mIoU {shown:.1f}"
         )
+        ious = [entry["iou"]["background"] for entry in results["steps"]]
+        if step.index in background_falls(ious):
+            change = f"{ious[-2]:.1f} → {ious[-1]:.1f}"
+            session.reporter.say(f"warning: the background's IoU fell in this step: {change}")
         self.files.remove_checkpoint()
 
 

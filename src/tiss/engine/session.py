@@ -104,7 +104,9 @@ class Session:
         self.model.encoder.checkpointing = self.config.train.checkpointing
         make_fast(self.model, self.config.train, self.world)
         with self.world.failures_explained(), closing(self.train_loader(step)) as loader:
-            return train_step(self, step, teacher, loader, journal or Journal(self.world))
+            seconds = train_step(self, step, teacher, loader, journal or Journal(self.world))
+        self.model.requires_grad_(True)  # the next step has its own choice of what is frozen
+        return seconds
 
     def solves(self, step: Step) -> bool:
         """Whether nothing is trained in the step: its head is solved, on features that are not trained either."""

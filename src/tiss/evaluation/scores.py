@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Groups = Sequence[Sequence[int]]
+BACKGROUND_FALL = (
+    10.0  # points of IoU; a background may change more than a class before it is worth a warning
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,17 @@ def forgetting(history: Sequence[Mapping[str, float | None]]) -> dict[str, float
     *earlier, now = history
     before = {name: [iou for step in earlier if (iou := step.get(name)) is not None] for name in now}
     return {name: max(before[name]) - iou for name, iou in now.items() if iou is not None and before[name]}
+
+
+def background_falls(values: Sequence[float | None]) -> list[int]:
+    """The steps that took more than 10 points off the background's IoU: a method fails there, and means hardly move.
+
+    >>> background_falls([94.8, 85.6, 68.9, None, 40.0])
+    [2]
+    """
+    pairs = enumerate(pairwise(values), 1)
+    known = ((step, one - two) for step, (one, two) in pairs if one is not None and two is not None)
+    return [step for step, lost in known if lost > BACKGROUND_FALL]
 
 
 def scores_from_confusion(

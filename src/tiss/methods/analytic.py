@@ -54,20 +54,13 @@ class Analytic(Method):
     Settings = AnalyticSettings
     domains = True
     knobs = {"method.ridge": (1e-5, 1e-1)}  # noqa: RUF012 - a class constant
+    heads = HEADS
     frozen = "everything"
     solved = True
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
         self.kept: dict[str, Tensor] = {}  # the sums of all steps so far, by name
-
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head not in HEADS:
-            raise TissError(
-                f"{self.name} needs a head that reads single patches, not {model.architecture.head!r}",
-                setting="method",
-            )
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)

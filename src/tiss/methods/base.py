@@ -7,7 +7,7 @@ entry point in the group `tiss.methods` one from outside the package.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 import torch.distributed
@@ -23,6 +23,7 @@ from tiss.registry import Registry
 from tiss.scenarios import Step
 
 Batches = Callable[[], Iterable[Batch]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class Method:
     knobs: ClassVar[dict[str, tuple[float, float]]] = {"train.step_lr": (0.1, 10.0)}
     families: ClassVar[tuple[str, ...]] = ("vit", "hierarchical", "cnn")  # encoders it works with
     refusal: ClassVar[str] = "does not work with this encoder"  # why other families are refused
-    head: ClassVar[str | None] = None  # the kind of head it needs (None: the decoder's own)
-
-    frozen: ClassVar[Literal["nothing", "statistics", "everything"]] = (
-        "nothing"  # in train_mode, after step 0
-    )
+    head: ClassVar[str | None] = None  # the kind of head it brings (None: the decoder's own)
+    heads: ClassVar[tuple[str, ...]] = ()  # kinds of heads it works with (none: any)
+    # what of it stays as step 0 left it: the batch norms' statistics, with their weights, or the whole network's modes
+    frozen: ClassVar[Literal["nothing", "statistics", "norms", "everything"]] = "nothing"
 
     step: Step  # the current one, set by begin()
+    model: SegmentationModel  # the one that is trained, set by begin()
 
     def __init__(self, settings: Any, steps: int) -> None:
         self.settings = settings
@@ -67,16 +68,21 @@ class Method:
                 f"{self.name} {self.refusal}: {model.encoder.name} is a {model.encoder.family}",
                 setting="method",
             )
+        if self.heads and (head := model.architecture.head) not in self.heads:
+            fault = f"{self.name} works with the head {' or '.join(self.heads)}, not {head}: take another model.decoder"
+            raise TissError(fault, setting="method")
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         """The features that `losses` reads from the student and from the teacher."""
         return ()
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        """A step starts: the head grows by the step's classes."""
-        self.step = step
+        """A step starts: the head grows by the step's classes. What is frozen here is so until the step ends."""
+        self.step, self.model = step, model
         if step.index > 0 and step.new_classes:
             model.grow(step.new_classes, initialise=self.initialise, seed=seed)
+        for norm in batch_norms(model) if step.index > 0 and self.frozen == "norms" else ():
+            norm.requires_grad_(False)
 
     def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:
         """One look at the step's images before training; `batches()` gives this process's share of them."""
@@ -98,6 +104,11 @@ class Method:
 
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         """A step is over; one more look at its images is possible here."""
+
+    def published(self, given: T | None, by_data: Mapping[str, T]) -> T:
+        """A setting that was not given: the published value for the step's data set (of any variant), else for VOC."""
+        name = self.step.train.dataset.name.partition("-")[0]
+        return by_data.get(name, by_data["voc"]) if given is None else given
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to keep in checkpoints and in the step's folder."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
 from tiss.losses import binary_cross_entropy, distillation, upsampled_argmax
-from tiss.methods.base import Batches, Method, Settings, register_method
+from tiss.methods.base import Method, Settings, register_method
 from tiss.models import Need, Output, SegmentationModel
 from tiss.scenarios import Step
 
@@ -104,9 +104,6 @@ class Frozen(Method):
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         return {"binary": binary_cross_entropy(output.logits, batch.label, to=output.resolution)}
-
-    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
-        model.requires_grad_(True)
 
     def base_settings(self) -> dict[str, Any]:
         return {"loss": "binary"}

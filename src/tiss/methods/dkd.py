@@ -13,15 +13,15 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import Batch
-from tiss.errors import TissError
 from tiss.losses import binary_cross_entropy, binary_distillation
 from tiss.losses.upsampling import full_precision
-from tiss.methods.base import Batches, Method, Settings, batch_norms, register_method
+from tiss.methods.base import Method, Settings, register_method
 from tiss.models import Need, Output, SegmentationModel
 from tiss.scenarios import Step
 
-# published weights of a class's own pixels, at step 0 and later, by data set; others take VOC's
-POSITIVE = {"voc": (2.0, 1.0), "ade20k": (35.0, 35.0)}
+# published weights of a class's own pixels, at step 0 and later
+POSITIVE = {"voc": 2.0, "ade20k": 35.0}
+POSITIVE_LATER = {"voc": 1.0, "ade20k": 35.0}
 
 
 @dataclass(frozen=True)
@@ -55,36 +55,30 @@ class DKD(Method):
     Settings = DKDSettings
     knobs = Method.knobs | {"method.distillation": (0.5, 50.0), "method.reasoning": (0.5, 50.0)}
     uses_teacher = True
-    frozen = "statistics"
-    model: SegmentationModel
+    heads = ("linear",)  # whose sums it takes apart
+    frozen = "norms"
     old_rows: Tensor  # of the old classes, as they were before the step
 
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head != "linear":
-            raise TissError(
-                f"{self.name} takes apart the sums of a linear head, not of {model.architecture.head!r}",
-                setting="method",
-            )
+    def __init__(self, settings: Any, steps: int) -> None:
+        super().__init__(settings, steps)
+        self.initialise = "copy" if settings.auxiliary else "random"  # type: ignore[misc]
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return ("decoder",)
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         self.old_rows = model.head.joined()[0][1:].detach().clone()
-        self.step, self.model, model.rule = step, model, "sigmoid"
-        if step.index > 0:
-            model.grow(step.new_classes, "copy" if self.settings.auxiliary else "random", seed)
-            for norm in batch_norms(model):
-                norm.requires_grad_(False)
+        super().begin(step, model, seed)
+        model.rule = "sigmoid"
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         weights, to, features = self.settings, output.resolution, full_precision(output.features[0])
+        positive = self.published(weights.positive, POSITIVE_LATER if self.step.index > 0 else POSITIVE)
         rows, biases = self.model.head.joined()
         negative = F.conv2d(features.detach(), rows[:1, :, None, None], biases[:1])
         terms = {
             "cross_entropy": binary_cross_entropy(
-                output.logits, batch.label, to=to, first=self.step.old, positive=self._positive()
+                output.logits, batch.label, to=to, first=self.step.old, positive=positive
             ),
             "auxiliary": weights.auxiliary * F.softplus(to.upsample(negative)).mean(),
         }
@@ -100,16 +94,8 @@ class DKD(Method):
             terms["reasoning"] = weights.reasoning * reasons
         return terms
 
-    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
-        model.requires_grad_(True)
-
     def base_settings(self) -> dict[str, Any]:
         return {"loss": "dkd", "positive": self.settings.positive, "auxiliary": self.settings.auxiliary}
-
-    def _positive(self) -> float:
-        if self.settings.positive is not None:
-            return float(self.settings.positive)
-        return POSITIVE.get(self.step.train.dataset.name, POSITIVE["voc"])[self.step.index > 0]
 
 
 def reasoning_scores(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,15 +16,12 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, IGNORE, Batch
-from tiss.errors import TissError
 from tiss.losses import centre_labels, cross_entropy
 from tiss.losses.upsampling import full_precision
 from tiss.methods.base import Method, Settings, register_method
 from tiss.models import Need, Output, Resolution, SegmentationModel
-from tiss.scenarios import Step
 
-DISTILLATION = {"ade20k": 50.0}  # published weights, by data set; others take VOC's
-DISTILLATION_VOC = 25.0
+DISTILLATION = {"voc": 25.0, "ade20k": 50.0}  # published weights
 
 
 @dataclass(frozen=True)
@@ -52,23 +49,11 @@ class MBS(Method):
     initialise = "background"
     uses_teacher = True
     families = ("vit",)
+    heads = ("mask",)
     refusal = "needs class tokens, which only a plain vision transformer can have"
-    model: SegmentationModel
-
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head != "mask":
-            raise TissError(
-                f"{self.name} needs class tokens: set model.decoder to mask, not {model.architecture.decoder}",
-                setting="method",
-            )
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return model.head.named_needs if self.step.index > 0 else ()
-
-    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        super().begin(step, model, seed)
-        self.model = model
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if teacher is None:
@@ -81,14 +66,12 @@ class MBS(Method):
         features = adaptive_distillation(patches, old_patches, share)
         features = features + F.mse_loss(full_precision(classes[:, :, :old]), full_precision(old_classes))
         distilled = label_guided_distillation(output.logits, known, batch.label, to)
-        weight = weights.distillation
-        if weight is None:
-            weight = DISTILLATION.get(self.step.train.dataset.name, DISTILLATION_VOC)
+        weight = self.published(weights.distillation, DISTILLATION)
         tokens = self.model.head.joined()[0]
         return {
             "cross_entropy": cross_entropy(output.logits, label, to=to),
             "features": weights.features * features,
-            "distillation": float(weight) * distilled,
+            "distillation": weight * distilled,
             "orthogonal": weights.orthogonal * orthogonal_tokens(tokens, old),
         }
 

@@ -9,9 +9,8 @@ from tiss.config import setting
 from tiss.data.base import Batch
 from tiss.errors import TissError
 from tiss.losses import feature_distillation, unbiased_losses
-from tiss.methods.base import Batches, Method, Settings, batch_norms, register_method
+from tiss.methods.base import Method, Settings, batch_norms, register_method
 from tiss.models import Need, Output, SegmentationModel, tokens
-from tiss.scenarios import Step
 
 AT_ONCE, IN_SEQUENCE = 10.0, 30.0  # the paper's weight of the distillation, by how the new classes come
 
@@ -101,7 +100,7 @@ class MiBFrozenBatchNorm(MiB):
     """
 
     families = ("hierarchical", "cnn")  # their own decoders have batch norms
-    frozen = "statistics"
+    frozen = "norms"
 
     def check(self, model: SegmentationModel) -> None:
         if not batch_norms(model):
@@ -110,12 +109,3 @@ class MiBFrozenBatchNorm(MiB):
                 "to freeze (take mib, or a decoder with one)",
                 setting="method",
             )
-
-    def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
-        super().begin(step, model, seed)
-        if step.index > 0:
-            for norm in batch_norms(model):
-                norm.requires_grad_(False)
-
-    def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
-        model.requires_grad_(True)

@@ -30,6 +30,9 @@ class TISSSettings(MiBSettings):
     cd_block: int | None = setting(
         None, "block, counted from 0, at which L_cd compares old and new model (None: the last one)"
     )
+    final_norm: bool = setting(
+        True, "take the last layer after the encoder's final norm; false: before it (plain ViTs)"
+    )
 
 
 @register_method("tiss", "MiB + .1 · L_cd + .1 · L_ct: the paper's method", title="TISS")
@@ -44,6 +47,9 @@ class TISS(MiB):
     def check(self, model: SegmentationModel) -> None:
         super().check(model)
         first, last = contrast_blocks(model)
+        if not self.settings.final_norm and "before_norm" not in model.encoder.named_needs:
+            problem = f"{model.encoder.name} has no tokens before its final norm to offer: give true"
+            raise TissError(problem, setting="method.final_norm")
         for name, end in (("ct_block", last - 1), ("cd_block", last)):
             block = getattr(self.settings, name)
             if block is not None and not first <= block <= end:
@@ -53,7 +59,8 @@ class TISS(MiB):
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         """The block that L_ct compares with the last one, the last one, and the block of L_cd."""
-        first, last = contrast_blocks(model)
+        first, end = contrast_blocks(model)
+        last: Need = end if self.settings.final_norm else "before_norm"
         ct, cd = self.settings.ct_block, self.settings.cd_block
         return first if ct is None else ct, last, last if cd is None else cd
 
@@ -74,7 +81,9 @@ class TISS(MiB):
     def base_settings(self) -> dict[str, Any]:
         if not self.settings.ct or self.settings.ct_when == "later":
             return {}
-        return {key: getattr(self.settings, key) for key in ("ct", "signed", "tau", "detach", "ct_block")}
+        names = ["ct", "signed", "tau", "detach", "ct_block"]
+        names += [] if self.settings.final_norm else ["final_norm"]  # names of first steps made before stay
+        return {name: getattr(self.settings, name) for name in names}
 
 
 def contrast_blocks(model: SegmentationModel) -> tuple[int, int]:

@@ -14,13 +14,9 @@ from tiss.losses import EntropyThresholds, cross_entropy, entropy_and_class, loc
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
 from tiss.models import LinearDecoder, Need, Output, SegmentationModel
 
-# published factors of local POD, on features and on logits, by data set; others take VOC's
-FACTORS = {
-    "voc": (0.01, 0.0005),
-    "ade20k": (0.001, 0.00001),
-    "cityscapes": (0.0001, 0.0001),
-    "cityscapes-domains": (0.0001, 0.0001),
-}
+# published factors of local POD, on features and on logits
+POD = {"voc": 0.01, "ade20k": 0.001, "cityscapes": 0.0001}
+POD_LOGITS = {"voc": 0.0005, "ade20k": 0.00001, "cityscapes": 0.0001}
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,8 @@ class PLOP(Method):
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if teacher is None:
             return super().losses(batch, output, teacher)
-        old, factors = teacher.logits.shape[1], self._factors()
+        factors = self.published(self.settings.pod, POD), self.published(self.settings.pod_logits, POD_LOGITS)
+        old = teacher.logits.shape[1]
         maps, old_maps = ([*each.features, each.logits] for each in (output, teacher))
         new = output.logits.shape[1] - old
         pod = local_pod(maps, old_maps, old, new, *factors, normalise=self.normalised)
@@ -106,11 +103,6 @@ class PLOP(Method):
         """The old model's entropy and class of every pixel, N × H × W each."""
         twice = self.step.seen if self.settings.official else None
         return entropy_and_class(teacher.logits, teacher.resolution, official_classes=twice)
-
-    def _factors(self) -> tuple[float, float]:
-        features, logits = FACTORS.get(self.step.train.dataset.name, FACTORS["voc"])
-        pod, pod_logits = self.settings.pod, self.settings.pod_logits
-        return (features if pod is None else pod), (logits if pod_logits is None else pod_logits)
 
 
 @dataclass(frozen=True)

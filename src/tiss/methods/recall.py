@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, IGNORE, Batch
-from tiss.errors import TissError
 from tiss.losses import cross_entropy
 from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
 from tiss.models import Head, Need, Output, SegmentationModel
@@ -50,9 +49,9 @@ class Recall(Method):
     Settings = RecallSettings
     knobs = Method.knobs | {"method.replay": (0.03, 3.0), "method.confidence": (0.3, 0.9)}
     initialise = "background"
+    heads = ("linear", "cosine")  # which read single patches
     frozen = "everything"  # batch norm and stochastic depth with the backbone
     tuned = {"step_lr": 5e-4, "step_epochs": 5}  # noqa: RUF012 - a class constant, chosen on the holdout of VOC
-    model: SegmentationModel
     old_head: Head  # from step 1 on: as it was before the step, to label background pixels
 
     def __init__(self, settings: Any, steps: int) -> None:
@@ -61,14 +60,6 @@ class Recall(Method):
         # factors of the covariances; counts k, the patches seen (a class with none cannot be drawn)
         self.memory: dict[str, Tensor] = {}
         self._plan: tuple[Tensor, ...] = ()  # made at a step's first update, which no CUDA graph captures
-
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head not in ("linear", "cosine"):
-            raise TissError(
-                f"{self.name} needs a head that reads single patches, not {model.architecture.head!r}",
-                setting="method",
-            )
 
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return ("decoder",) if self.step.index > 0 else ()
@@ -81,7 +72,6 @@ class Recall(Method):
         else:
             self.memory = {}
         super().begin(step, model, seed)
-        self.model = model
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
         if self.step.index == 0:
@@ -157,7 +147,6 @@ class Recall(Method):
         for name, values in found.items():
             known = self.memory.get(name, values[:0])
             self.memory[name] = torch.cat([known.to(device), values])
-        model.requires_grad_(True)
 
     def state(self) -> dict[str, Tensor]:
         return dict(self.memory)

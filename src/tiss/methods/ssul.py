@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tiss.data.base import BACKGROUND, Batch
-from tiss.errors import TissError
 from tiss.losses import binary_cross_entropy, upsampled_argmax
 from tiss.methods.base import Batches, register_method
 from tiss.methods.baselines import Frozen, FrozenSettings
@@ -37,17 +36,9 @@ class SSUL(Frozen):
 
     Settings = FrozenSettings
     initialise = "copy"
+    heads = ("linear", "cosine")  # whose old logits do not depend on new rows
     first: list[nn.Parameter]  # of each of the head's lists, step 0's entry, with the unknown class's row
     held: list[Tensor]  # as it was before the step
-
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head not in ("linear", "cosine"):
-            raise TissError(
-                f"{self.name} needs a head whose old logits do not depend on new rows, not "
-                f"{model.architecture.head!r}",
-                setting="method",
-            )
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
@@ -74,7 +65,6 @@ class SSUL(Frozen):
     def end(self, step: Step, model: SegmentationModel, batches: Batches) -> None:
         if step.index > 0:
             self.hold()
-        super().end(step, model, batches)
 
     def base_settings(self) -> dict[str, Any]:
         return {"loss": "binary, with the background's"}

@@ -20,15 +20,13 @@ from torch import Tensor
 
 from tiss.config import setting
 from tiss.data.base import BACKGROUND, Batch
-from tiss.errors import TissError
 from tiss.losses import binary_cross_entropy, centre_labels, class_sums
 from tiss.losses.upsampling import full_precision
-from tiss.methods.base import Batches, Method, Settings, all_sum, batch_norms, register_method
+from tiss.methods.base import Batches, Method, Settings, all_sum, register_method
 from tiss.models import Need, Output, SegmentationModel
 from tiss.scenarios import Step
 
-POSITIVE = {"ade20k": 30.0}  # published weights of a class's own pixels, by data set; others take VOC's
-POSITIVE_VOC = 4.0
+POSITIVE = {"voc": 4.0, "ade20k": 30.0}  # published weights of a class's own pixels
 # what the published code assumes of overlapped steps, where earlier images may come again
 SEEN_BEFORE = 0.5  # the share of a step's background that was in earlier images
 BECOME_NEW = 0.01  # the share of the earlier background that each new class turns out to be
@@ -59,8 +57,8 @@ class Star(Method):
     Settings = StarSettings
     knobs = Method.knobs | {"method.features": (0.5, 50.0), "method.discrimination": (0.005, 0.5)}
     uses_teacher = True
-    frozen = "statistics"
-    model: SegmentationModel
+    heads = ("linear",)  # which reads single positions
+    frozen = "norms"
 
     def __init__(self, settings: Any, steps: int) -> None:
         super().__init__(settings, steps)
@@ -71,29 +69,19 @@ class Star(Method):
         self.memory: dict[str, Tensor] = {}
         self._plan: tuple[Tensor, ...] = ()  # made at a step's first update, which no CUDA graph captures
 
-    def check(self, model: SegmentationModel) -> None:
-        super().check(model)
-        if model.architecture.head != "linear":
-            raise TissError(
-                f"{self.name} needs a linear head, which reads single positions, not {model.architecture.head!r}",
-                setting="method",
-            )
-
     def needs(self, model: SegmentationModel) -> tuple[Need, ...]:
         return ("decoder",) if self.step.index > 0 else ()
 
     def begin(self, step: Step, model: SegmentationModel, seed: int) -> None:
         super().begin(step, model, seed)
         model.rule = "sigmoid"
-        self.model, self._plan = model, ()
+        self._plan = ()
         if step.index == 0:
             self.memory = {}
             return
         for parameters in model.head.growing():
             for old in parameters[:-1]:
                 old.requires_grad_(False)
-        for norm in batch_norms(model):
-            norm.requires_grad_(False)
 
     @torch.no_grad()
     def prepare(self, model: SegmentationModel, teacher: SegmentationModel | None, batches: Batches) -> None:
@@ -111,9 +99,8 @@ class Star(Method):
         self.memory["found"], self._plan = all_sum(found).float(), ()
 
     def losses(self, batch: Batch, output: Output, teacher: Output | None) -> dict[str, Tensor]:
-        weights, old, positive = self.settings, self.step.old, self.settings.positive
-        if positive is None:
-            positive = POSITIVE.get(self.step.train.dataset.name, POSITIVE_VOC)
+        weights, old = self.settings, self.step.old
+        positive = self.published(weights.positive, POSITIVE)
         own = binary_cross_entropy(
             output.logits, batch.label, to=output.resolution, first=old, positive=positive
         )
@@ -172,7 +159,6 @@ class Star(Method):
         if "counts" in known:
             before = extended(known["counts"], self.memory.pop("found").to(device), step.new, step.setup)
         self.memory["counts"] = torch.cat([before, count[step.old :]])
-        model.requires_grad_(True)
 
     def state(self) -> dict[str, Tensor]:
         return dict(self.memory)

@@ -76,6 +76,7 @@ class VisionTransformer(Encoder):
     """Patches, positions, pre-norm blocks, a final norm."""
 
     family = "vit"
+    named_needs = ("before_norm",)  # the last block's tokens before the final norm
     other_names = OTHER_NAMES
 
     def __init__(self, name: str, settings: VitSettings, options: EncoderOptions) -> None:
@@ -121,6 +122,8 @@ class VisionTransformer(Encoder):
                 found[index] = as_map(tokens[:, self.prefix :], height, width)
         last = as_map(self.norm(tokens)[:, self.prefix :], height, width)
         found[self.depth - 1] = last
+        if "before_norm" in wanted:
+            found["before_norm"] = as_map(tokens[:, self.prefix :], height, width)
         return (last,), tuple(found[need] for need in wanted)
 
     def embed(self, images: Tensor, grid: tuple[int, int]) -> Tensor:

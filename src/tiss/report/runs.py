@@ -153,9 +153,9 @@ class Series:
         """The mean of all classes, over the steps."""
         return None if self.at_once else Value.of(one.values["average"][key] for one in self.results)
 
-    def iou(self, name: str) -> Value | None:
-        """A class's IoU after the last step."""
-        return Value.of(one.steps[-1].iou.get(name) for one in self.results)
+    def iou(self, name: str, step: int = -1) -> Value | None:
+        """A class's IoU after a step."""
+        return Value.of(one.steps[step].iou.get(name) for one in self.results)
 
     def forgetting(self, *names: str) -> Value | None:
         """Points of the best earlier IoU that are lost after the last step, mean over the classes."""

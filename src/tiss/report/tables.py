@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from tiss.evaluation.scores import percent
+from tiss.evaluation.scores import BACKGROUND_FALL, background_falls, percent
 from tiss.report.runs import Experiment, Series, Value
 
 Cell = Value | str | None
@@ -270,7 +270,22 @@ def notes_of(experiment: Experiment) -> list[str]:
     absent = sorted({name for series in experiment.series for name in series.first.steps[-1].absent})
     if absent:
         notes.append(f"No true pixel in the test, left out of every mean: {', '.join(absent)}.")
-    return notes + median_notes(experiment.series)
+    return notes + background_notes(experiment) + median_notes(experiment.series)
+
+
+def background_notes(experiment: Experiment) -> list[str]:
+    """The warning about methods that lost much of the background in one step."""
+    found = []
+    for series in experiment.series:
+        values = [series.iou(experiment.classes[0], step) for step in range(series.steps)]
+        ious = [None if value is None else value.mean for value in values]
+        steps = [
+            f"{percent(ious[step - 1])} → {percent(ious[step])} in step {step}"
+            for step in background_falls(ious)
+        ]
+        found += [f"{series.label} ({', '.join(steps)})"] if steps else []
+    what = f"Warning: the background's IoU fell by more than {BACKGROUND_FALL:g} points"
+    return [f"{what}: {'; '.join(found)}."] if found else []
 
 
 def median_notes(several: Iterable[Series]) -> list[str]:

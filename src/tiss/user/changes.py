@@ -6,11 +6,11 @@ from typing import Any
 
 from tiss.engine.progress import duration
 from tiss.errors import TissError, suggest
-from tiss.evaluation.scores import mean, percent
+from tiss.evaluation.scores import BACKGROUND_FALL, mean, percent
 from tiss.report.render import format_table, signed
 
 SHRINKS = 0.95  # an old class that covers less than this share of its area before is lost in part
-LOST, LOST_BACKGROUND = 3.0, 10.0  # points of IoU; a background may change more before it is worth a warning
+LOST = 3.0  # points of IoU
 LIMITS = {
     "old": "mean change of the old classes' IoU in points",
     "new": "mean IoU of the new classes in %",
@@ -50,7 +50,7 @@ class ClassChange:
 
     def loss(self, background: bool = False) -> str:
         """What is lost that is worth a warning, in words; empty where nothing is."""
-        found, most = [], LOST_BACKGROUND if background else LOST
+        found, most = [], BACKGROUND_FALL if background else LOST
         if self.shrinks:
             found.append(f"{percent(self.area_before)} → {percent(self.area_after)} % of the pixels")
         if self.change is not None and self.change < -most:
@@ -138,13 +138,13 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         rows = [asdict(one) | {"change": one.change, "area_change": one.area_change} for one in self.classes]
         return {
-            "pictures": self.images,
+            "images": self.images,
             "pixels_as_before": self.same,
             "warnings": [f"{name}: {text}" for name, text in self.losses.items()],
             "new_iou": self.new_iou,
             "old_change": self.old_change,
             "classes": rows,
-            "worst": [{"picture": name, "percent": value} for name, value in self.worst],
+            "worst": [{"image": name, "percent": value} for name, value in self.worst],
             "broken": self.broken,
         }
 

@@ -159,7 +159,7 @@ def _write_tables(out: Path, done: Predictions, classes: Sequence[str]) -> None:
     shares = dict(sorted(done.shares.items()))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["picture", *classes])
+    writer.writerow(["image", *classes])
     for name, row in shares.items():
         writer.writerow([name, *(f"{row.get(one, 0.0):.6f}" for one in classes)])
     write_text(out / "shares.csv", buffer.getvalue())

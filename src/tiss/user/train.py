@@ -108,7 +108,8 @@ def finished(options: StepOptions) -> str | None:
     """What to say where the command was stopped after its model was in place; what was left of it goes."""
     out = Path(options.out).expanduser()
     work = out.with_name(out.name + WORK)
-    if not (options.resume and work.exists() and StepFolder(out).is_complete):
+    # of several processes another one may have removed `work` already
+    if not (options.resume and StepFolder(out).is_complete):
         return None
     shutil.rmtree(work, ignore_errors=True)
     return f"{options.out}: is finished"
@@ -202,8 +203,8 @@ def record_of(
         "step": step.index,
         "classes": names_of(step),
         "method": config.method.name,
-        "train_pictures": len(step.train),
-        "held_out_pictures": len(step.test),
+        "train_images": len(step.train),
+        "held_out_images": len(step.test),
         "epochs": choose.epochs_of(chosen.session, step),
         "seconds": round(chosen.seconds, 1),
         **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before")},
