@@ -22,6 +22,7 @@ _PUBLIC = {
     "tiss.scenarios": "load_scenario Scenario Step",
     "tiss.user.edit": "forget merge",
     "tiss.user.suggest": "suggest",
+    "tiss.user.teach": "Teaching",
 }
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names.split()} | {
     "register_dataset": ("tiss.data.base", "DATASETS.register"),
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from tiss.user.edit import forget as forget
     from tiss.user.edit import merge as merge
     from tiss.user.suggest import suggest as suggest
+    from tiss.user.teach import Teaching as Teaching
 
     register_dataset, register_decoder, register_encoder = (
         DATASETS.register,

@@ -1,5 +1,5 @@
 """The same story as the commands' tests."""
 
-from tests.user.conftest import refused, story
+from tests.user.conftest import refused, solved, story
 
-__all__ = ["refused", "story"]
+__all__ = ["refused", "solved", "story"]

@@ -21,11 +21,12 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs chromium (Debian:
 def page(story: Path) -> Iterator[Browser]:
     if not REQUIRED:
         pytest.importorskip("gradio")
-    from tiss.app.server import Place, serve
+    from tiss.app.server import Place, build, serve
     from tiss.app.steps import open_steps
 
     place = Place(port=free_port())
-    stop = serve(open_steps(str(story / "third"), "cpu"), story / "third", place, lambda _: None, wait=False)
+    steps = open_steps(str(story / "third"), "cpu")
+    stop = serve(lambda gradio, _: build(gradio, steps, story / "third"), place, lambda _: None, wait=False)
     try:
         assert PROGRAM is not None
         with open_browser(PROGRAM) as browser:

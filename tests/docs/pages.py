@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from tiss.cli.main import main
+
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -89,3 +91,12 @@ def prepare(page: str, folder: Path) -> None:
         labelme_folder(folder / "labelled-tonight", ["pallet", "forklift"], ["forklift"], range(100, 110))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
         shutil.copy(ROOT / "examples" / "run_onnx.py", folder)
+    if page == "teach.md":
+        labelme_folder(folder / "labelled", ["pallet", "barrel"], ["pallet", "barrel"], range(12))
+        labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
+        how = ["--encoder", "vit_micro_patch8", "--method", "analytic", "--epochs", "5", "--batch", "8"]
+        for words in (
+            ["data", "convert", "labelme", str(folder / "labelled"), "--out", str(folder / "yard")],
+            ["train", str(folder / "yard"), "--out", str(folder / "first"), *how],
+        ):
+            assert main(words) == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.user.story import Capture, Refused, Said, play
+from tests.user.story import Capture, Refused, Said, play, tiss, write_folder
 from tiss.cli.main import main
 
 
@@ -12,6 +12,18 @@ from tiss.cli.main import main
 def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders warehouse, tonight, tomorrow with pictures; models first → second → third."""
     return play(tmp_path_factory.mktemp("story"))
+
+
+@pytest.fixture(scope="session")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that keeps sums, base (disc, square), and labelled folders of what it does not know: stars, moons."""
+    folder = tmp_path_factory.mktemp("solved")
+    write_folder(folder / "warehouse", ["disc", "square"], 24, side=64)
+    write_folder(folder / "stars", ["star"], 12, seed=1, side=64)
+    write_folder(folder / "moons", ["moon"], 4, seed=2, side=64)
+    how = ["--encoder", "vit_micro_patch8", "--method", "analytic", "--epochs", 20, "--lr", 0.01]
+    tiss("train", folder / "warehouse", "--out", folder / "base", *how, "--device", "cpu")
+    return folder
 
 
 @pytest.fixture

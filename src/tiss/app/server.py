@@ -26,6 +26,7 @@ WAITING = 200  # images in the queue; one more is refused
 KEPT_IMAGES = 8
 SESSIONS = 64  # visitors whose last answer is kept, with images: gradio's own 10,000 would fill the memory
 PASSWORD = "TISS_APP_PASSWORD"
+Page = Callable[[Any, Path], Any]
 EMPTY = "<p>Drop an image on the left.</p>"
 
 
@@ -64,16 +65,16 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def serve(
-    steps: Steps, folder: Path, place: Place, ready: Callable[[str], None], wait: bool = True
-) -> Callable[[], None]:
-    """Serves the page; `ready` gets its address. Returns a function that stops it; with `wait`, once it has stopped."""
+def serve(page_of: Page, place: Place, ready: Callable[[str], None], wait: bool = True) -> Callable[[], None]:
+    """Serves the page; `ready` gets its address. Returns a function that stops it; with `wait`, once it has stopped.
+
+    `page_of` makes it of gradio's module and the folder that uploads go to.
+    """
     check_place(place)
     temporary = tempfile.TemporaryDirectory(prefix="tiss-app-")
     os.environ["GRADIO_TEMP_DIR"] = temporary.name  # uploads go nowhere else
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    gradio = import_gradio()
-    page = build(gradio, steps, folder)
+    page = page_of(import_gradio(), Path(temporary.name))
     page.queue(max_size=WAITING, default_concurrency_limit=1)
     page.launch(
         server_name=place.address,
@@ -151,15 +152,21 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
 def read_upload(path: str) -> Tensor:
     """An uploaded image uint8 3 × H × W, resized for the page; errors name no file of the server."""
     try:
-        if os.path.getsize(path) > MOST_BYTES:
-            raise TissError(f"{path}: more than {MOST_BYTES >> 20} MB")
-        width, height = image_size(path)
-        if width * height > MOST_PIXELS:
-            raise TissError(f"{path}: {width} × {height} pixels are more than {MOST_PIXELS:,}")
+        width, height = check_upload(path)
         image = read_image(path)[None]
         return resize(image, max(1, round(min(width, height) * min(1, LONGEST / max(width, height)))))[0]
     except TissError as error:
         raise TissError(str(error).replace(path, "the image")) from None
+
+
+def check_upload(path: str) -> tuple[int, int]:
+    """Width and height of an uploaded image, refused where it is too large."""
+    if os.path.getsize(path) > MOST_BYTES:
+        raise TissError(f"{path}: more than {MOST_BYTES >> 20} MB")
+    width, height = image_size(path)
+    if width * height > MOST_PIXELS:
+        raise TissError(f"{path}: {width} × {height} pixels are more than {MOST_PIXELS:,}")
+    return width, height
 
 
 def import_gradio() -> Any:

@@ -29,7 +29,7 @@ COMMANDS = {
     "compare": ("use:compare", "two models side by side on your images"),
     "export": ("use:export", "a model as ONNX or torch.export, checked against the original"),
     "push": ("models:push", "upload a model folder to a hub"),
-    "app": ("models:app", "a web page: drop an image, slide through the steps"),
+    "app": ("models:app", "a web page: drop an image, slide through the steps; or teach a class"),
     "methods": ("models:methods", "list the methods and the encoders they work with"),
     "encoders": ("models:encoders", "list the encoders"),
     "data download": ("data:download", "get voc or ade20k; how to get cityscapes"),

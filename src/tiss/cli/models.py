@@ -1,6 +1,7 @@
 """Commands on models: lists, training on one's own images, upload and the web page."""
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +116,11 @@ class AppOptions:
     user: str = setting("tiss", "name to log in with, if there is a password")
     password: str | None = setting(None, "better in TISS_APP_PASSWORD: others can see command lines")
     device: str = setting("auto", "auto, cpu, cuda or mps", sets="train.device")
+    teach: bool = setting(False, "teach the model a class by painting it on a few images")
+    images: str | None = setting(
+        None, "with --teach: images to open: a folder, file or pattern (the first 64)"
+    )
+    out: str = setting("taught", "with --teach: the folder for what is saved there")
 
 
 def app(options: AppOptions) -> int:
@@ -122,23 +128,34 @@ def app(options: AppOptions) -> int:
     at each. Hover over the image to read the class of a pixel, tick classes off and on, put old and new side by side,
     and look at the run's curves and tables. The slider follows a run's steps, or a model's parents as far as their
     folders exist. Only this machine can open the page, unless --address says otherwise and a password is set.
+    With --teach, for models of analytic and lda: open images, mark a new class on a few of them (a click proposes what
+    looks alike), press Teach, see within seconds what the new model says on all of them, correct, and save the model
+    and its labels below --out. All who open this page work on the same images.
 
     Examples:
       tiss app third
+      tiss app third --teach --images shots
       tiss app runs/demo/tiss-seed0 --port 8000
       TISS_APP_PASSWORD=... tiss app third --address 0.0.0.0
     """
-    from tiss.app.server import PASSWORD, Place, check_place, import_gradio, serve
+    from tiss.app import teach
+    from tiss.app.server import PASSWORD, Place, build, check_place, import_gradio, serve
     from tiss.app.steps import open_steps
 
     password = options.password or os.environ.get(PASSWORD)
     place = Place(options.address, options.port, options.user, password)
     check_place(place)
     import_gradio()
-    steps = open_steps(options.model, options.device)
-    try:
-        folder = Path(options.model).expanduser()
-        serve(steps, folder, place, lambda url: print(f"{url}  (stop with Ctrl-C)", flush=True))
-    except KeyboardInterrupt:
-        print("stopped")
+    with ExitStack() as stack:
+        if options.teach:
+            teaching = teach.open_teaching(options.model, options.images, options.device)
+            stack.callback(teaching.close)
+            page = teach.page_of(teaching, Path(options.out).expanduser())
+        else:
+            steps, folder = open_steps(options.model, options.device), Path(options.model).expanduser()
+            page = lambda gradio, _: build(gradio, steps, folder)  # noqa: E731
+        try:
+            serve(page, place, lambda url: print(f"{url}  (stop with Ctrl-C)", flush=True))
+        except KeyboardInterrupt:
+            print("stopped")
     return 0

@@ -8,7 +8,7 @@ is the same on x. Random features with a solved head are RanPAC's (McDonnell et 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -78,7 +78,10 @@ class Analytic(Method):
             raise TissError(
                 f"{self.name}: needs the sums of the earlier steps: begin at step 0", setting="method"
             )
-        found = self.sums_of(step, model, batches)
+        self.add(self.sums_of(step, model, batches), model)
+
+    def add(self, found: Sums, model: SegmentationModel) -> None:
+        """Adds the sums of one more step to those kept, and solves the head."""
         with without_autocast(model.head.rows[0]), exact_products():
             found = with_own_head(found, project_of(model), self.settings.ridge)
         if self.kept:
@@ -125,58 +128,15 @@ class Analytic(Method):
 
     def sums_of(self, step: Step, model: SegmentationModel, batches: Batches) -> Sums:
         """The sums over the images of one step: the same in one process and in several, up to rounding."""
-        device, project, classes = next(model.parameters()).device, project_of(model), step.seen
-        width, channels = model.head.rows[0].shape[1], model.decoder.channels
-        scatter, sums, open_sum, counts, open_count = (
-            torch.zeros(shape, dtype=torch.float64, device=device)
-            for shape in ((width, width), (classes, width), (width,), (classes,), (1,))
-        )
         part = 1.0 if len(step.train) <= ALL_PATCHES else PART
-        none = torch.empty(0, device=device)
-        kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights
+        tally = Tally(model, step.seen, self.settings.patches, part)
         for batch in batches():
             decoded, _ = model.body(batch.image)
-            features = tokens(decoded).flatten(0, 1).float()  # n × D
             padded = model.resolution(batch.image).padded
-            shares = patch_shares(batch.label, decoded.shape[-2:], padded, classes).flatten(0, 1)  # n × C
-            keys = self.keys(batch.ids, len(features) // len(batch.ids), device)
-            labelled = shares[:, 1:]
-            pure = (labelled.sum(dim=1) == 0) & (shares[:, BACKGROUND] > PURE)
-            unlabelled = shares[:, BACKGROUND] * pure
-            drawn = unlabelled * (keys < part) / part
-            used = (labelled.sum(dim=1) + drawn) > 0
-            with without_autocast(features), exact_products():
-                random = project(features[used])
-                weight = labelled[used].sum(dim=1) + drawn[used]
-                scatter += (random * weight[:, None]).T @ random
-                sums[1:] += labelled[used].T @ random
-                open_sum += drawn[used] @ random
-            counts[1:] += labelled.double().sum(dim=0)
-            open_count += drawn.double().sum()
-            chosen = unlabelled > 0
-            new = (keys[chosen], features[chosen], unlabelled[chosen])
-            kept = smallest(tuple(map(torch.cat, zip(kept, new, strict=True))), self.settings.patches)
-        for tensor in (scatter, sums, counts, open_sum, open_count):
-            all_sum(tensor)
-        _, patches, weights = smallest(tuple(map(all_rows, kept)), self.settings.patches)
-        quantized, scales = quantize(patches)
-        labels = torch.zeros(1, classes, dtype=torch.uint8, device=device)
-        labels[0, list(step.train.labelled)] = 1
-        return Sums(
-            scatter=pack(scatter),
-            counts=counts,
-            sums=sums.float(),
-            open_sum=open_sum.float(),
-            open_counts=open_count,
-            labelled=labels,
-            patches=quantized,
-            scales=scales,
-            weights=weights,
-            steps=torch.zeros(len(weights), dtype=torch.int16, device=device),
-            encoder=checksum(model),
-            own_rows=torch.zeros(classes, width, device=device),
-            own_biases=torch.zeros(classes, device=device),
-        )
+            shares = patch_shares(batch.label, decoded.shape[-2:], padded, step.seen)
+            keys = self.keys(batch.ids, shares.shape[1], decoded.device)
+            tally.add(tokens(decoded).flatten(0, 1), shares.flatten(0, 1), keys)
+        return tally.sums(step.train.labelled)
 
     def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
         """A random number for every patch that depends on nothing but the seed and its image."""
@@ -196,6 +156,69 @@ class Analytic(Method):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.kept = dict(state)
+
+
+class Tally:
+    """Adds up the sums of one step, patch by patch, whether their features were computed just now or kept."""
+
+    def __init__(self, model: SegmentationModel, classes: int, patches: int, part: float = 1.0) -> None:
+        """`patches`: unlabelled ones to keep; `part`: the share of the unlabelled ones that enters the sums."""
+        device, width, channels = (
+            model.head.rows[0].device,
+            model.head.rows[0].shape[1],
+            model.decoder.channels,
+        )
+        self.model, self.classes, self.patches, self.part = model, classes, patches, part
+        self.scatter, self.class_sums, self.open_sum, self.counts, self.open_count = (
+            torch.zeros(shape, dtype=torch.float64, device=device)
+            for shape in ((width, width), (classes, width), (width,), (classes,), (1,))
+        )
+        none = torch.empty(0, device=device)
+        self.kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights
+
+    def add(self, features: Tensor, shares: Tensor, keys: Tensor) -> None:
+        """Features n × D, what `patch_shares` says of them n × C, and n random numbers (see `Analytic.keys`)."""
+        features, labelled = features.float(), shares[:, 1:]
+        pure = (labelled.sum(dim=1) == 0) & (shares[:, BACKGROUND] > PURE)
+        unlabelled = shares[:, BACKGROUND] * pure
+        drawn = unlabelled * (keys < self.part) / self.part
+        used = (labelled.sum(dim=1) + drawn) > 0
+        with without_autocast(features), exact_products():
+            random = project_of(self.model)(features[used])
+            weight = labelled[used].sum(dim=1) + drawn[used]
+            self.scatter += (random * weight[:, None]).T @ random
+            self.class_sums[1:] += labelled[used].T @ random
+            self.open_sum += drawn[used] @ random
+        self.counts[1:] += labelled.double().sum(dim=0)
+        self.open_count += drawn.double().sum()
+        chosen = unlabelled > 0
+        new = (keys[chosen], features[chosen], unlabelled[chosen])
+        self.kept = smallest(tuple(map(torch.cat, zip(self.kept, new, strict=True))), self.patches)
+
+    def sums(self, labelled: Iterable[int]) -> Sums:
+        """The sums over all processes; `labelled` are the channels that the step's images are labelled with."""
+        for tensor in (self.scatter, self.class_sums, self.counts, self.open_sum, self.open_count):
+            all_sum(tensor)
+        _, patches, weights = smallest(tuple(map(all_rows, self.kept)), self.patches)
+        quantized, scales = quantize(patches)
+        device = patches.device
+        told = torch.zeros(1, self.classes, dtype=torch.uint8, device=device)
+        told[0, list(labelled)] = 1
+        return Sums(
+            scatter=pack(self.scatter),
+            counts=self.counts,
+            sums=self.class_sums.float(),
+            open_sum=self.open_sum.float(),
+            open_counts=self.open_count,
+            labelled=told,
+            patches=quantized,
+            scales=scales,
+            weights=weights,
+            steps=torch.zeros(len(weights), dtype=torch.int16, device=device),
+            encoder=checksum(self.model),
+            own_rows=torch.zeros(self.classes, len(self.open_sum), device=device),
+            own_biases=torch.zeros(self.classes, device=device),
+        )
 
 
 @dataclass(frozen=True)

@@ -211,12 +211,17 @@ def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tu
     total = sums.counts.sum() + sums.open_counts.sum()
     mean = (sums.sums.double().sum(dim=0) + sums.open_sum.double()) / total.clamp(min=1e-12)
     covariance = unpack(sums.scatter, width) / total.clamp(min=1e-12) - mean[:, None] * mean
-    covariance.diagonal().add_(ridge * covariance.diagonal().mean().clamp(min=1e-12))
+    usual = covariance.diagonal().mean().clamp(min=1e-12)
+    covariance.diagonal().add_(ridge * usual)
     if not torch.isfinite(covariance).all():
         raise TissError(
             "the features of the step's images are not finite: was the encoder's training broken?"
         )
     factor, fault = torch.linalg.cholesky_ex(covariance)
+    while fault and ridge < 1:  # fewer patches than features, and sums in float32: more is needed
+        covariance.diagonal().add_(9 * ridge * usual)
+        ridge *= 10
+        factor, fault = torch.linalg.cholesky_ex(covariance)
     if fault:
         raise TissError("the features of the step's images depend on one another", setting="method.ridge")
 

@@ -251,7 +251,12 @@ def signed(value: float | None) -> str:
 @cache
 def stylesheet() -> str:
     """The style sheet of all pages, light and dark; it applies inside of elements of the class `tiss`."""
-    return Path(__file__).with_name("templates").joinpath("style.css").read_text(encoding="utf-8")
+    return read_template("style.css")
+
+
+def read_template(name: str) -> str:
+    """A file of `report/templates/` as it stands."""
+    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
 
 
 def embed(image: Image.Image | np.ndarray, alt: str = "", largest: int | None = None) -> Markup:

@@ -70,7 +70,7 @@ def open_solved(source: Source) -> tuple[SegmentationModel, Analytic, Sums]:
     kind = METHODS.get(name) if name in METHODS else None
     if kind is None or not issubclass(kind, Analytic) or not state:
         raise TissError(
-            f"{source.name}: has no sums (its method is {name}): only models of analytic and lda have them"
+            f"{source.name}: has no sums (its method is {name}): models made by tiss train --method analytic have"
         )
     method = build_method(name, len(model.groups))
     assert isinstance(method, Analytic)
