@@ -3,8 +3,8 @@
 A head that is solved needs of a step's images only sums over patch features φ: of all patches Σ w φφᵀ, of each class
 its weight Σ w and Σ w φ. Sums of several steps add up to those of all images at once. What they cannot know is what an
 unlabelled patch shows, since the images of a step are labelled with its own classes only. So a sample of these patches
-is kept, and at every solve each is shared out among the background and the classes that its step did not label, as the
-head says that each class's own step gives alone. Nothing depends on the order of the steps.
+is kept, and at every solve each is shared out among the background and the classes that its step did not label. Nothing
+depends on the order of the steps.
 """
 
 from __future__ import annotations
@@ -203,14 +203,49 @@ def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tu
     (plus `ridge` times its mean variance) less that between classes, of rank C. `shared`: unlabelled patches are
     shared out, else all are background.
     """
-    width = sums.sums.shape[1]
     unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
     weight = open_weights(sums)
-    allowed = (sums.labelled[sums.steps.long()] == 0) & (sums.counts > 0)
-    allowed[:, BACKGROUND] = True
     total = sums.counts.sum() + sums.open_counts.sum()
     mean = (sums.sums.double().sum(dim=0) + sums.open_sum.double()) / total.clamp(min=1e-12)
-    covariance = unpack(sums.scatter, width) / total.clamp(min=1e-12) - mean[:, None] * mean
+    factor = factored(sums, mean, total, ridge)
+
+    def head(share: Tensor) -> tuple[Tensor, Tensor]:
+        counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
+        weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
+        means = weighted / counts.clamp(min=1e-12)[:, None] - mean
+        rows, biases = discriminants(means, counts / total, factor)
+        return rows.float(), (biases - rows @ mean).float()
+
+    share = unlabelled.new_zeros(len(unlabelled), sums.classes)
+    share[:, BACKGROUND] = 1
+    found = head(share)
+    return head(share_out(sums, unlabelled, *found)) if shared else found
+
+
+def share_out(sums: Sums, unlabelled: Tensor, rows: Tensor, biases: Tensor) -> Tensor:
+    """Each class's share K × C of unlabelled patches K × M, from log odds against the background.
+
+    In a step's own images what is unlabelled is certainly none of its classes, so the head that it gives alone knows
+    a background in which no class hides. But it knows only what its images show. So it decides where it has seen at
+    least twice as much as the step that a patch comes from; elsewhere the mean of its log odds and those of the head
+    `rows`, `biases`, which takes all that is unlabelled for background.
+    """
+    logits = unlabelled @ rows.T + biases
+    common = logits - logits[:, :1]
+    own = (unlabelled @ sums.own_rows.T + sums.own_biases) / sums.counts.clamp(min=1e-12).float()
+    told = sums.labelled.double()
+    sizes = sums.open_counts + told @ sums.counts  # of each step
+    trusted = (told.T @ sizes >= 2 * sizes[:, None])[sums.steps.long()]
+    odds = torch.where(trusted, own, (own + common) / 2)
+    odds[:, BACKGROUND] = 0
+    allowed = (sums.labelled[sums.steps.long()] == 0) & (sums.counts > 0)
+    allowed[:, BACKGROUND] = True
+    return odds.masked_fill(~allowed, -torch.inf).softmax(dim=1)
+
+
+def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float) -> Tensor:
+    """The Cholesky factor of T, with `ridge` times its mean variance added, or more where that is too little."""
+    covariance = unpack(sums.scatter, len(mean)) / total.clamp(min=1e-12) - mean[:, None] * mean
     usual = covariance.diagonal().mean().clamp(min=1e-12)
     covariance.diagonal().add_(ridge * usual)
     if not torch.isfinite(covariance).all():
@@ -224,27 +259,11 @@ def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tu
         factor, fault = torch.linalg.cholesky_ex(covariance)
     if fault:
         raise TissError("the features of the step's images depend on one another", setting="method.ridge")
-
-    share = unlabelled.new_zeros(len(unlabelled), sums.classes)
-    share[:, BACKGROUND] = 1
-    if shared:
-        odds = (unlabelled @ sums.own_rows.T + sums.own_biases) / sums.counts.clamp(min=1e-12).float()
-        odds[:, BACKGROUND] = 0
-        share = odds.masked_fill(~allowed, -torch.inf).softmax(dim=1)
-    counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
-    weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
-    means = weighted / counts.clamp(min=1e-12)[:, None] - mean
-    rows, biases = discriminants(means, counts / total, factor)
-    biases = biases - rows @ mean
-    return rows.float(), biases.float()
+    return factor
 
 
 def with_own_head(sums: Sums, project: Project, ridge: float) -> Sums:
-    """The sums of one step with the head that this step gives alone: where sharing out starts.
-
-    In a step's own images what is unlabelled is certainly none of its classes. In those of other steps it may be,
-    and a head that took all of it for background would hide a class that other steps show unlabelled.
-    """
+    """The sums of one step with the head that this step gives alone: see `share_out`."""
     rows, biases = solve(sums, project, ridge, shared=False)
     if not sums.open_counts.sum():  # all is labelled: as if one average patch were not
         biases[BACKGROUND] = -sums.counts.sum().log()
