@@ -73,7 +73,7 @@ def play(folder: Path) -> Path:
 def second_step(folder: Path, out: Path) -> list[str]:
     """The command that makes `second` of `first`."""
     words = ["extend", folder / "first", "--data", folder / "tonight", "--classes", "star", "--out", out]
-    return [*map(str, words), *QUICK]
+    return [*map(str, words), "--method", "recall", *QUICK]
 
 
 def change(path: Path) -> None:

@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 
 from tests.user.story import Patch, Refused, Said, tiss
-from tiss.engine.predictor import Predictor, shared_features
+from tiss.engine.features import FeatureCache
+from tiss.engine.predictor import Predictor
 from tiss.models import SegmentationModel
 from tiss.user.changes import ClassChange, Comparison, check_limits, describe, tables
 from tiss.user.compare import Counter, ImageSet, compare_models, draw_worst
@@ -190,7 +191,7 @@ def test_features_of_a_frozen_encoder_are_computed_once(story: Path, frozen: boo
     image = torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8)
     apart = [predictor.one(image) for predictor in (old, new)]
     calls.clear()
-    with shared_features(old, new):
+    with FeatureCache().of(old.model, new.model):
         together = [predictor.one(image) for predictor in (old, new)]
     assert all(map(torch.equal, apart, together))
     assert len(calls) == (1 if frozen else 2)

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.user.story import write_folder
 from tiss.errors import TissError
-from tiss.user.folder_step import LabelledFolder, choose_classes, hold_out, make_folder_step
+from tiss.user.folder_step import LabelledFolder, choose_classes, hold_out, make_folder_step, thin_classes
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,3 +53,15 @@ def test_impossible_names(text: str):
     with pytest.raises(TissError) as caught:
         choose_classes(text, ["star", "moon"], ["background", "disc"], "model")
     assert caught.value.setting == "classes"
+
+
+def test_classes_that_are_narrower_than_half_a_patch(tmp_path: Path):
+    root = write_folder(tmp_path / "mine", ["disc", "bar"], 4)
+    for path in (root / "masks").iterdir():
+        mask = np.zeros((32, 32), np.uint8)
+        mask[4:14, 4:14], mask[:, 24:27] = 1, 2
+        Image.fromarray(mask).save(path)
+    step = make_folder_step(LabelledFolder(str(root)), ["background"], ["disc", "bar"], 0)
+    assert thin_classes(step, 32, 16) == ["disc", "bar"]
+    assert thin_classes(step, 32, 8) == ["bar"]
+    assert thin_classes(step, 64, 8) == []

@@ -134,6 +134,7 @@ FAULTS = {
     "holdout": (["--holdout", "1"], "--holdout 1"),
     "device": (["--device", "tpu"], "--device takes auto, cpu,"),
     "images": (["--images", "nowhere"], "nowhere"),
+    "minutes": (["--minutes", "-1"], "--minutes -1"),
     **{f"--{one} 0": ([f"--{one}", "0"], f"--{one} 0") for one in ("epochs", "batch", "size", "lr")},
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -183,7 +183,7 @@ class TrainLoader(_Loader):
     An iteration is one global batch of `batch` positions. It comes as `accumulate` parts, and each part as
     one `Batch` to each of `world` ranks: part a of rank r is slice number a · world + r of the global batch.
     So the ranks' batches, side by side, are the single process's batch, and the parts, in order, the whole.
-    A request is (epoch, iteration, part).
+    A request is (epoch, iteration, part). With `views`, an image is cut in so many ways, which take turns.
     """
 
     def __init__(
@@ -197,6 +197,7 @@ class TrainLoader(_Loader):
         rank: int = 0,
         world: int = 1,
         accumulate: int = 1,
+        views: int | None = None,
         **how: Any,
     ) -> None:
         if batch < 1 or batch % (world * accumulate):
@@ -206,7 +207,7 @@ class TrainLoader(_Loader):
         if len(split.ids) == 0:
             raise TissError(f"{split.dataset.name}: no training image in this step")
         self.settings, self.batch, self.accumulate = settings, batch, accumulate
-        self.seed, self.step, self.rank, self.world = seed, step, rank, world
+        self.seed, self.step, self.rank, self.world, self.views = seed, step, rank, world, views
         super().__init__(split, split.ids, settings.resize, **how)
 
     def __len__(self) -> int:
@@ -226,9 +227,14 @@ class TrainLoader(_Loader):
     def cut(
         self, request: tuple[int, int, int], table: Tensor, buffer: Tensor, places: list[Place]
     ) -> tuple[Tensor, Tensor]:
+        keys: Iterable[tuple[int | str, ...]] = (
+            (request[0], position) for position in self._positions(request)
+        )
+        if self.views:
+            keys = ((request[0] % self.views, id) for id in self.choose(request))
         augmentations = [
-            draw(self.settings, *size, (self.seed, "augment", self.step, request[0], position))
-            for position, (_, size) in zip(self._positions(request), places, strict=True)
+            draw(self.settings, *size, (self.seed, "augment", self.step, *key))
+            for key, (_, size) in zip(keys, places, strict=True)
         ]
         crop = (self.settings.crop, self.settings.crop)
         return crop_batch(buffer, places, augmentations, crop, table)

@@ -11,13 +11,15 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.data.base import Batch
-from tiss.data.loader import TrainLoader
+from tiss.data.loader import TestLoader, TrainLoader
 from tiss.engine.checkpoint import (
     Journal,
     Position,
@@ -28,6 +30,7 @@ from tiss.engine.checkpoint import (
 )
 from tiss.engine.recipes import Plan
 from tiss.errors import SpaceError, TissError
+from tiss.evaluation.evaluate import window_slices
 from tiss.files import write_json
 from tiss.methods.base import Batches, all_sum
 from tiss.models import Output, SegmentationModel
@@ -56,12 +59,16 @@ def train_step(
         load_optimizer(journal.checkpoint, optimizer)
     update = graphed(EagerUpdate(session, student, teacher, optimizer, plan))
     method.train_mode(model)
+    fixed = session.fixed(step)
+    if fixed:
+        model.body.eval()
     losses = LossLog(session, step, journal, plan)
 
     total = 0 if session.solves(step) else plan.epochs * len(loader)
     warmup = min(plan.warmup, total // 10)  # a short step would be over before the warm-up of the first one
     iteration = position.iteration
-    with session.reporter.bar(f"step {step.index} · {method.name}", total, iteration) as bar:
+    seen = session.looked_up(model, teacher) if fixed else contextlib.nullcontext()
+    with seen, session.reporter.bar(f"step {step.index} · {method.name}", total, iteration) as bar:
         while iteration < total:
             epoch, offset = divmod(iteration, len(loader))
             for batch in loader.epoch(epoch, start=offset):
@@ -333,15 +340,44 @@ def save(
 def one_pass(session: Session, step: Step, loader: TrainLoader) -> Iterator[Batches]:
     """Every training image of the step once, with a bar: over a large data set it takes a while.
 
-    The last batch is smaller, which is not worth another compilation.
+    The last batch is smaller, which is not worth another compilation. Where features are computed once for each
+    image, the images are cut as in a test, which then takes the features of this pass.
     """
 
     def batches() -> Iterator[Batch]:
         own = -(-len(step.train) // session.world.size)
-        with session.reporter.bar(f"pass over step {step.index} · {session.method.name}", own) as bar:
+        title = f"features of the images of step {step.index} · {session.method.name}"
+        with session.reporter.bar(title, own) as bar:
+            if session.features:
+                with session.whole_images(step.train) as images:
+                    yield from windows(images, loader.batch, bar.advance)
+                return
             for batch in loader.once():
                 yield batch
                 bar.advance(len(batch.ids))
 
-    with session.world.autocast(), torch.compiler.set_stance("force_eager"):
+    with session.world.autocast(), torch.compiler.set_stance("force_eager"), session.looked_up(session.model):
         yield batches
+
+
+def windows(images: TestLoader, batch: int, done: Callable[[int], None]) -> Iterator[Batch]:
+    """The windows that a test cuts whole images into, `batch` of them at a time."""
+    pieces: list[Batch] = []
+    for whole in images:
+        size = whole.image.shape[-2:]
+        label = F.interpolate(whole.label[:, None].float(), size, mode="nearest-exact")[:, 0].long()
+        cuts = product(*(window_slices(length, min(size)) for length in size))
+        for number, (rows, columns) in enumerate(cuts):
+            name = f"{whole.ids[0]} {number}"
+            pieces.append(Batch(whole.image[..., rows, columns], label[..., rows, columns], [name]))
+        done(1)
+        while len(pieces) >= batch:
+            yield joined(pieces[:batch])
+            pieces = pieces[batch:]
+    if pieces:
+        yield joined(pieces)
+
+
+def joined(parts: list[Batch]) -> Batch:
+    image, label = torch.cat([part.image for part in parts]), torch.cat([part.label for part in parts])
+    return Batch(image, label, [id for part in parts for id in part.ids])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +17,7 @@ from torch import Tensor
 from tiss.data.images import read_image
 from tiss.errors import TissError
 from tiss.evaluation.evaluate import slide_logits, window_slices
-from tiss.models import Need, Rule, SegmentationModel, choose_labels, comparable
+from tiss.models import Rule, SegmentationModel, choose_labels, comparable
 from tiss.palette import class_colours, overlay
 
 MOST_LOGITS = 2**27  # numbers held at once: half a gigabyte in float32
@@ -114,37 +112,6 @@ class Predictor:
         return Prediction(labels.numpy(), image.permute(1, 2, 0).numpy(), self.classes, self.colours)
 
 
-@contextmanager
-def shared_features(one: Predictor, two: Predictor) -> Iterator[None]:
-    """Meanwhile, of two models that differ in the head alone, features of the same pixels are computed once.
-
-    A method with a frozen encoder makes such models; on a CPU, comparing them then takes half the time.
-    """
-    bodies = [predictor.model.body for predictor in (one, two)]
-    states = [body.state_dict() for body in bodies]
-    on_cpu = all(torch.device(predictor.device).type == "cpu" for predictor in (one, two))
-    same = on_cpu and states[0].keys() == states[1].keys()
-    if not same or not all(map(torch.equal, states[0].values(), states[1].values())):
-        yield
-        return
-    compute, recent = bodies[0].forward, deque[tuple[Tensor, Any]](maxlen=8)
-
-    def forward(images: Tensor, needs: tuple[Need, ...] = ()) -> tuple[Tensor, tuple[Tensor, ...]]:
-        for seen, found in recent:
-            if torch.equal(seen, images):
-                return found
-        recent.append((images, compute(images, needs)))
-        return recent[-1][1]
-
-    try:
-        for body in bodies:
-            body.forward = forward  # type: ignore[method-assign]
-        yield
-    finally:
-        for body in bodies:
-            del body.forward
-
-
 def seen_size(model: SegmentationModel) -> int:
     """The shorter side at which the model is used: what its folder says, else the size it was built for."""
     size = model.record.get("eval_size")
@@ -163,7 +130,7 @@ def to_pixels(image: Any) -> Tensor:
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """uint8 N × 3 × H × W with the shorter side resized to `size`, antialiased where that is smaller."""
+    """uint8 N × 3 × H × W with the shorter side resized to `size`, antialiased: to the bytes that a test sees."""
     height, width = images.shape[-2:]
     if min(height, width) == size:
         return images
@@ -171,7 +138,7 @@ def resize(images: Tensor, size: int) -> Tensor:
     if factor > 1:  # a strip of a few pixels must not become an image of millions
         factor = max(1.0, min(factor, LONGEST * size / max(height, width)))
     shape = (max(1, round(height * factor)), max(1, round(width * factor)))
-    resized = F.interpolate(images.float(), shape, mode="bilinear", antialias=factor < 1)
+    resized = F.interpolate(images.float(), shape, mode="bilinear", antialias=True)
     return resized.round().clamp(0, 255).to(torch.uint8)
 
 

@@ -163,7 +163,7 @@ class RunFolder:
                     write_text(self.path / "config.yaml", dump_config(config))
                 yield Journal(world, self.path)
             except TissError:
-                started = ("step-0", "checkpoint", "nonfinite-*")
+                started = ("step-0", "checkpoint", "nonfinite-*", "try-*/checkpoint", f"try-*/{CONFUSION}")
                 if fresh and not any(next(self.path.glob(name), None) for name in started):
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tiss.data.base import Dataset
 from tiss.data.loader import TestLoader, TrainLoader
 from tiss.engine.checkpoint import Journal
 from tiss.engine.device import World, make_fast
+from tiss.engine.features import FeatureCache
 from tiss.engine.loop import end_step, train_step
 from tiss.engine.predictor import Prediction, Predictor
 from tiss.engine.progress import Reporter, TerminalReporter
@@ -32,7 +33,10 @@ from tiss.evaluation.scores import Scores, scores_from_confusion
 from tiss.methods.base import METHODS, Method, build_method, check_pair
 from tiss.models import SegmentationModel, build_model
 from tiss.models import resolve as resolve_architecture
+from tiss.randomness import epoch_order
 from tiss.scenarios import Split, Step
+
+VIEWS = 2  # random crops of an image where features are computed once: more did not help (docs/LOG.md)
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Session:
     method: Method
     world: World
     reporter: Reporter = field(default_factory=TerminalReporter)
+    features: FeatureCache | None = None  # of steps that train nothing before the head
     _teacher: SegmentationModel | None = None
 
     def __post_init__(self) -> None:
@@ -59,6 +64,7 @@ class Session:
         state: Mapping[str, Tensor] | None = None,
         world: World | None = None,
         reporter: Reporter | None = None,
+        features: FeatureCache | None = None,
     ) -> Session:
         """A session whose first step is `step`; `config` is resolved (see `resolve_for`).
 
@@ -73,7 +79,7 @@ class Session:
                 raise TissError(f"step {step.index} needs the model of step {before}: fit the steps in order")
             names = ["background", *step.new_classes]
             model = build_model(config.model, names, config.data.crop, head=method.head, seed=config.seed)
-        session = cls(config, model, method, world, reporter or TerminalReporter())
+        session = cls(config, model, method, world, reporter or TerminalReporter(), features)
         session.check(step)
         model.to(world.device)
         if state:
@@ -107,6 +113,14 @@ class Session:
         fixed = self.config.train.encoder_lr == 0 and not any(True for _ in self.model.decoder.parameters())
         return self.method.solved and (step.index > 0 or fixed)
 
+    def fixed(self, step: Step) -> bool:
+        """Whether the step, once begun, trains nothing before the head."""
+        return self.solves(step) or not any(one.requires_grad for one in self.model.body.parameters())
+
+    def looked_up(self, *models: SegmentationModel | None) -> AbstractContextManager[None]:
+        """Meanwhile features of `models`, which are not trained, are computed once for each image."""
+        return self.features.of(*models) if self.features else nullcontext()
+
     def adopt(self, step: Step, base: StepFolder) -> None:
         """Takes the model as the result of step 0; the method gets what it keeps from `base` or from the images.
 
@@ -132,8 +146,8 @@ class Session:
         loader = TestLoader(split, size=size, mode=mode, batch=how.batch, **self.loading())
         # batches of a test differ in size, and a forward pass is short: nothing to compile there
         eager = torch.compiler.set_stance("force_eager")
-        bar = self.reporter.bar("test", len(split))
-        with world.failures_explained(), closing(loader), bar as shown, world.autocast(), eager:
+        bar, seen = self.reporter.bar("test", len(split)), self.looked_up(self.model)
+        with world.failures_explained(), closing(loader), bar as shown, world.autocast(), eager, seen:
             count = len(self.model.classes)
             return evaluate(self.model, loader, count, device=world.device, progress=shown.advance)
 
@@ -165,8 +179,15 @@ class Session:
             # what is solved must not depend on the order of the steps: nor do then its crops
             step=0 if self.solves(step) else step.index,
             workers=train.workers,
+            views=VIEWS if self.features and self.fixed(step) else None,
             **self.loading(),
         )
+
+    def whole_images(self, split: Split) -> TestLoader:
+        """A split's images as in a test on whole images, in random order."""
+        order = epoch_order(self.config.seed, 0, 0, len(split))
+        shuffled = replace(split, ids=tuple(split.ids[index] for index in order))
+        return TestLoader(shuffled, Plan.of(self.config, 0).crop, mode="slide", **self.loading())
 
     def loading(self) -> dict[str, Any]:
         """What training and test loaders have in common."""

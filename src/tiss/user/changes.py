@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tiss.engine.progress import duration
 from tiss.errors import TissError, suggest
 from tiss.evaluation.scores import BACKGROUND_FALL, mean, percent
 from tiss.report.render import format_table, signed
@@ -15,6 +16,7 @@ LIMITS = {
     "new": "mean IoU of the new classes in %",
     "area": "largest loss of an old class's area in %",
 }
+METHOD_HEADS = ("method", "new IoU", "old classes", "change", "score", "time")
 WEAK = 5.0  # IoU in % below which a class is called hardly segmented
 
 
@@ -58,6 +60,25 @@ class ClassChange:
         return ", ".join(found)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A method that `extend` tried on the held-out images, in percent; `note` says why one was not tried."""
+
+    method: str
+    new: float | None = None  # mean IoU of the new classes
+    old: float | None = None  # mean over the old classes: IoU, without labels agreement with the old model
+    change: float | None = None  # of the old classes' IoU, where they have labels
+    score: float | None = None
+    seconds: float = 0.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        figures = (
+            f"new classes {percent(self.new)}, old ones {percent(self.old)}, together {percent(self.score)}"
+        )
+        return f"{self.method}: {self.note or f'{figures}, {duration(self.seconds)}'}"
+
+
 @dataclass
 class Comparison:
     """The result over all images."""
@@ -69,6 +90,9 @@ class Comparison:
     judged: bool  # whether `worst` counts pixels that were right before and are wrong now
     broken: list[str] = field(default_factory=list)
     area_images: int = 0  # images on which areas were compared
+    tried: list[Trial] = field(
+        default_factory=list
+    )  # where more than one method could be taken; the first was
 
     @property
     def new_classes(self) -> list[ClassChange]:
@@ -147,12 +171,19 @@ def tables(result: Comparison) -> list[Table]:
         ("New classes" if old else "Classes", ("class", "IoU", ""), added, {}),
         ("Old classes by labels", ("class", "IoU before", "IoU now", "change"), scores, marks),
         ("Area of the old classes", heads, areas, red),
+        ("Methods", METHOD_HEADS, [_tried(trial, result.tried[0]) for trial in result.tried], {}),
     ]
     return [table for table in found if table[2]]
 
 
 def _titled(one: ClassChange) -> str:
     return f"{one.name} (gone)" if one.kind == "gone" else one.name
+
+
+def _tried(trial: Trial, taken: Trial) -> tuple[str, ...]:
+    figures = percent(trial.new), percent(trial.old), signed(trial.change), percent(trial.score)
+    note = trial.note or duration(trial.seconds)
+    return trial.method, *figures, f"{note}, taken" if trial is taken else note
 
 
 def describe(result: Comparison) -> list[str]:

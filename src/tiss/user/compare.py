@@ -1,7 +1,6 @@
 """Two models on the same images: what was gained, what was lost, what changed."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from torch import Tensor
 
 from tiss.data.base import BACKGROUND, IGNORE
 from tiss.data.images import read_image
-from tiss.engine.predictor import Predictor, shared_features
+from tiss.engine.features import FeatureCache
+from tiss.engine.predictor import Predictor
 from tiss.engine.progress import Reporter
 from tiss.errors import TissError
 from tiss.evaluation.scores import class_iou
@@ -125,6 +125,7 @@ def compare_models(
     images: ImageSet,
     reporter: Reporter | None = None,
     also: Sequence[ImageSet] = (),
+    features: FeatureCache | None = None,
 ) -> Comparison:
     """Both models on every image; `also` are more images, for the areas only. A first model has no old one.
 
@@ -134,8 +135,8 @@ def compare_models(
     broken: list[str] = []
     scores: list[tuple[float, str]] = []
     total = sum(len(part.names) for part in (images, *also))
-    sharing = shared_features(old, new) if old else nullcontext()
-    with (reporter or Reporter()).bar("compare", total) as bar, sharing:
+    shared = (features or FeatureCache()).of(old.model if old else None, new.model)
+    with (reporter or Reporter()).bar("compare", total) as bar, shared:
         for part in (images, *also):
             for index, name in enumerate(part.names):
                 bar.advance()
@@ -200,13 +201,16 @@ def write_comparison(out: Path, title: str, result: Comparison, drawn: Drawn) ->
         write_report(folder, title, "", result, drawn)
 
 
-def draw_worst(result: Comparison, images: ImageSet, old: Predictor, new: Predictor) -> Drawn:
+def draw_worst(
+    result: Comparison, images: ImageSet, old: Predictor, new: Predictor, features: FeatureCache | None = None
+) -> Drawn:
     """A caption and a row of panels (image, labels, both models) for each of the images that changed most."""
     drawn = []
-    for name, caption in result.captions().items():
-        image, label = images.read(images.names.index(name))
-        masks = {} if label is None else {"labels": label.numpy() % IGNORE}  # ignored ones as background
-        for title, predictor in (("before", old), ("now", new)):
-            masks[title] = channel_table(predictor.classes, images.space)[predictor.one(image).numpy()]
-        drawn.append((caption, side_by_side(image.permute(1, 2, 0).numpy(), masks, images.space)))
+    with (features or FeatureCache()).of(old.model, new.model):
+        for name, caption in result.captions().items():
+            image, label = images.read(images.names.index(name))
+            masks = {} if label is None else {"labels": label.numpy() % IGNORE}  # ignored ones as background
+            for title, one in (("before", old), ("now", new)):
+                masks[title] = channel_table(one.classes, images.space)[one.one(image).numpy()]
+            drawn.append((caption, side_by_side(image.permute(1, 2, 0).numpy(), masks, images.space)))
     return drawn

@@ -11,6 +11,8 @@ from tiss.data.folder import Folder
 from tiss.errors import TissError, suggest
 from tiss.scenarios import Split, Step, id_hash
 
+SAMPLE = 32  # masks that tell how wide the classes' parts are, about
+
 
 class LabelledFolder(Folder):
     """A `folder` data set whose class list may be missing where the command names the classes itself."""
@@ -76,6 +78,21 @@ def make_folder_step(
         test=Split(dataset, split, tuple(held), known),
         steps=groups + 1,
     )
+
+
+def thin_classes(step: Step, size: int, stride: int) -> list[str]:
+    """Classes of which most parts are narrower than half of `stride` pixels in images whose shorter side is `size`.
+
+    A part of width w has w / 2 pixels of area for each pixel of its boundary.
+    """
+    area, edges = np.zeros(256), np.zeros(256)
+    for index in range(0, len(step.train), max(1, len(step.train) // SAMPLE)):
+        label = step.train.read(index).label.numpy()
+        area += np.bincount(label.ravel(), minlength=256) * size / min(label.shape)
+        for one, two in ((label[1:], label[:-1]), (label[:, 1:], label[:, :-1])):
+            for side in (one, two):
+                edges += np.bincount(side[one != two], minlength=256)
+    return [step.classes[c] for c in step.train.labelled if 0 < 4 * area[c] < stride * edges[c]]
 
 
 def hold_out(

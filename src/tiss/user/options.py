@@ -12,7 +12,7 @@ class StepOptions:
 
     out: str = setting(REQUIRED, "the model folder to write; it must not exist")
     method: str = setting(
-        "auto", "method (auto: analytic or recall if possible, else mib)", sets="method.name"
+        "auto", "method (auto: the best that fits; see docs/choosing.md)", sets="method.name"
     )
     epochs: int | None = setting(
         None, "passes (None: by the number of images)", sets="train.epochs train.step_epochs"
@@ -55,7 +55,19 @@ class ExtendOptions(StepOptions):
     model: str = setting(REQUIRED, "the model to extend", positional=True)
     data: str = setting(REQUIRED, "folder with the new images and their masks", sets="data.root")
     classes: str | None = setting(None, "new classes, with commas (None: those that the model does not know)")
-    images: str | None = setting(None, "more images on which to compare the area of the old classes")
+    images: str | None = setting(
+        None, "more images, without labels: old classes are learned and compared on them as well"
+    )
     names: str | None = setting(
         None, "all classes of a MODEL whose files do not name them: with commas, or a file with one per line"
     )
+    minutes: float = setting(
+        10.0,
+        "with method auto: methods that fit into this time are tried; taken is the one with the highest harmonic mean "
+        "of new and old classes' IoU on held-out images (old ones without labels: agreement with the old model)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.minutes >= 0:
+            raise TissError(f"{self.minutes:g}: must be at least 0", setting="minutes")

@@ -2,8 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from tiss import __version__
 from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig
+from tiss.engine.features import FeatureCache
 from tiss.engine.predictor import Predictor, seen_size
 from tiss.engine.progress import Reporter, TerminalReporter, duration
 from tiss.engine.recipes import recipe_values
@@ -23,9 +25,10 @@ from tiss.methods.analytic import HEADS as PATCHWISE
 from tiss.methods.base import METHODS, settings_from
 from tiss.models import SegmentationModel, outline, resolve
 from tiss.scenarios import Step
-from tiss.user import changes, compare
+from tiss.user import changes, choose, compare
+from tiss.user.choose import Way
 from tiss.user.compare import ImageSet
-from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names
+from tiss.user.folder_step import LabelledFolder, choose_classes, make_folder_step, split_names, thin_classes
 from tiss.user.foreign import from_foreign
 from tiss.user.model_source import Source, check_out, describe_parent, find_source, write_card
 from tiss.user.options import ExtendOptions, StepOptions, TrainOptions
@@ -63,7 +66,7 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     if options.freeze:
         config = replace(config, train=replace(config.train, encoder_lr=0.0))
     session = Session.start(resolve_for(config, dataset), step, reporter=reporter)
-    return learn(session, step, dataset, out, None, options)
+    return learn([Way(session)], step, dataset, out, None, options)
 
 
 def extend(options: ExtendOptions, reporter: Reporter | None = None) -> str:
@@ -78,26 +81,24 @@ def extend(options: ExtendOptions, reporter: Reporter | None = None) -> str:
     source = find_source(options.model)
     dataset = LabelledFolder(options.data, split_names(options.classes) if options.classes else ())
     start = load_start(source, dataset, options)
-    if start.rule != "softmax":
-        method = start.record.get("method")
-        raise TissError(
-            f"{source.name}: its method ({method}) uses sigmoids: extend cannot add classes to it"
-        )
-    folder, parts = StepFolder(source.folder), start.architecture
-    method = choose_method(options.method, start, folder)
-    again = METHODS.get(method).solved
-    names = choose_classes(options.classes, dataset.classes, start.classes, source.name, again)
+    found = choose.candidates(options.method, start, StepFolder(source.folder))
+    again = [one for one in found if METHODS.get(one.method).solved]
+    names = choose_classes(options.classes, dataset.classes, start.classes, source.name, bool(again))
+    if set(names) & set(start.classes):
+        found = again
     step = make_folder_step(dataset, start.classes, names, len(start.groups), options.holdout)
+    parts = start.architecture
     model = ModelConfig(encoder=parts.encoder, decoder=parts.decoder, image_size=parts.image_size)
     usual = "tuned" if outline(parts.encoder).hub is not None else "demo"
-    recipe = str(start.record.get("recipe") or usual)
-    config = make_config(options, step, model, recipe, method, options.size or seen_size(start))
-    config = replace(config, base=str(source.folder))
-    usable = again or method in ("recall", str(start.record.get("method")))
-    state = folder.method_state() if usable else None
-    config = resolve_for(config, dataset)
-    session = Session.start(config, step, model=start, state=state, reporter=reporter)
-    return learn(session, step, dataset, out, source, options)
+    recipe, size = str(start.record.get("recipe") or usual), options.size or seen_size(start)
+    ways: list[Way] = []
+    for one in found:
+        config = make_config(options, step, model, recipe, one.method, size)
+        config = resolve_for(replace(config, base=str(source.folder)), dataset)
+        world = ways[0].session.world if ways else None
+        session = Session.start(config, step, model=start, state=one.state, world=world, reporter=reporter)
+        ways.append(Way(session, one.from_images))
+    return learn(ways, step, dataset, out, source, options)
 
 
 def load_start(source: Source, dataset: LabelledFolder, options: ExtendOptions) -> SegmentationModel:
@@ -124,7 +125,7 @@ def finished(options: StepOptions) -> str | None:
 
 
 def learn(
-    session: Session,
+    ways: Sequence[Way],
     step: Step,
     dataset: LabelledFolder,
     out: Path,
@@ -135,21 +136,23 @@ def learn(
 
     Until then its checkpoints are in a folder beside `out`. Of several processes the first one writes and describes.
     """
-    config, world, classes = session.config, session.world, step.classes
-    train, how, taught = config.train, config.method.name, ", ".join(names_of(step))
-    epochs = 0 if session.solves(step) else train.epochs
-    effort = f"{how}, {epochs} epochs" if epochs else f"{how}, solved in one pass"
-    before = freeze_copy(session.model) if source else None
+    first, classes, taught = ways[0].session, step.classes, ", ".join(names_of(step))
+    config, world, reporter = first.config, first.world, first.reporter
+    before = freeze_copy(first.model) if source else None
     parent = source.hash() if source else None
-    session.reporter.say(
-        f"{len(step.train)} images to train {taught}, {len(step.test)} held out; "
-        f"{effort}, batch {train.batch}, {config.data.crop} pixels"
-    )
     held = ImageSet.of(step.test, classes, dataset.table(classes)[1])
     every = max(1, len(step.train) // MOST_AREAS)
     more = [ImageSet.of(replace(step.train, ids=step.train.ids[::every]), classes)] if source else []
     if isinstance(options, ExtendOptions) and options.images:
         more.append(compare.open_images(options.images, classes, classes))
+    reporter.say(
+        f"{len(step.train)} images to train {taught}, {len(step.test)} held out; {config.data.crop} pixels"
+    )
+    if thin := thin_classes(step, config.data.crop or 0, first.model.decoder.stride):
+        patch = f"{first.model.decoder.stride} of {config.data.crop} pixels"
+        reporter.say(
+            f"narrower than half a patch ({patch}): {', '.join(thin)}; a larger --size finds more of them"
+        )
     work = RunFolder(out.with_name(out.name + WORK))
     if world.is_main and not options.resume and (work.path / "config.yaml").exists():
         with Lock(work.path / "lock"):
@@ -157,29 +160,41 @@ def learn(
                 shutil.rmtree(work.path)
     world.wait()  # every process finds the folder as the first one leaves it
     out.parent.mkdir(parents=True, exist_ok=True)
-    space = reserve(existing(out), session.size_after(step) + PAGE) if world.is_main else nullcontext()
+    size = sum(way.session.size_after(step) for way in ways) + PAGE
+    space = reserve(existing(out), size) if world.is_main else nullcontext()
     with work.opened(config, world, options.resume) as journal, space:
-        seconds = session.learn(step, journal)
-        matrix = session.confusion(step.test)
+        features = FeatureCache(work.path / "features")
+        if world.is_main:
+            features.clear()
+        minutes = options.minutes if isinstance(options, ExtendOptions) else 0.0
+        freeze = (
+            isinstance(options, TrainOptions) and not options.freeze and config.model.pretrained is not None
+        )
+        setting = choose.Setting(step, before, held, more, features, work.path)
+        chosen = choose.learn(ways, setting, journal, minutes, freeze)
         if not world.is_main:
             return ""
-        now = Predictor(session.model, config.data.crop, device=world.device)
+        config, model = chosen.session.config, chosen.session.model
+        now = Predictor(model, config.data.crop, device=world.device)
         old = Predictor(before, config.data.crop, device=world.device) if before else None
-        result = compare.compare_models(old, now, held, session.reporter, more)
+        result = compare.compare_models(old, now, held, reporter, more, features)
+        result.tried = chosen.tried
         if source is not None and source.hash() != parent:
             raise TissError(f"{source.name}: its weights have changed meanwhile: nothing was written")
-        model = session.model.to("cpu")
-        drawn = compare.draw_worst(result, held, old.on("cpu"), now.on("cpu")) if old else []
+        model.to("cpu")
+        drawn = compare.draw_worst(result, held, old.on("cpu"), now.on("cpu"), features) if old else []
+        effort = choose.effort(chosen.session, step)
         fact = (
-            f"trained {taught} on {len(step.train)} images in {duration(seconds)} "
+            f"trained {taught} on {len(step.train)} images in {duration(chosen.seconds)} "
             f"({effort}, {config.model.encoder})"
         )
-        record = record_of(before, step, config, result, epochs, seconds)
+        record = record_of(before, step, chosen, result)
         if source is not None:
             record["parent"] = describe_parent(source, out)
         model.record = {}
         made = work.path / "model"  # moved when it is whole, so that nothing else is ever left beside `out`
-        with StepFolder(made).writing(model, session.method.state(), matrix, record) as folder:
+        state = chosen.session.method.state()
+        with StepFolder(made).writing(model, state, chosen.matrix, record) as folder:
             compare.write_report(folder, f"{out.name}: what was trained", fact, result, drawn)
             write_card(folder, model, record)
         os.replace(made, out)
@@ -189,24 +204,20 @@ def learn(
 
 
 def record_of(
-    before: SegmentationModel | None,
-    step: Step,
-    config: RunConfig,
-    result: changes.Comparison,
-    epochs: int | None,
-    seconds: float,
+    before: SegmentationModel | None, step: Step, chosen: choose.Chosen, result: changes.Comparison
 ) -> dict[str, Any]:
     """What the model folder says of how the model was made, step after step."""
-    summary = result.to_json()
+    summary, config = result.to_json(), chosen.session.config
     entry = {
         "step": step.index,
         "classes": names_of(step),
         "method": config.method.name,
         "train_images": len(step.train),
         "held_out_images": len(step.test),
-        "epochs": epochs,
-        "seconds": round(seconds, 1),
+        "epochs": choose.epochs_of(chosen.session, step),
+        "seconds": round(chosen.seconds, 1),
         **{key: summary[key] for key in ("new_iou", "old_change", "pixels_as_before")},
+        "tried": [asdict(trial) for trial in result.tried],
     }
     history = before.record.get("history") if before else None
     return {
@@ -247,27 +258,6 @@ def choose_size(dataset: LabelledFolder) -> int:
     """The training crop: the median of the images' shorter sides, a multiple of 32, at most 512."""
     sides = sorted(min(entry.width, entry.height) for entry in dataset.entries("train").values())
     return min(LARGEST, max(GRAIN, sides[len(sides) // 2] // GRAIN * GRAIN))
-
-
-def choose_method(asked: str, model: SegmentationModel, source: StepFolder) -> str:
-    """`auto` is what the model's folder holds the state for: sums (analytic), class statistics (recall), else MiB."""
-    state, made_by = source.method_state(), str(model.record.get("method"))
-    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    count, width = len(model.classes), model.decoder.channels
-    gaussians = {"means": (count, width), "roots": (count, width, width), "counts": (count,)}
-    solved = made_by in METHODS and METHODS.get(made_by).solved
-    held = [made_by] if solved and state else ["recall"] if shapes == gaussians else []
-    if asked == "auto":
-        return held[0] if held and model.architecture.head in PATCHWISE else "mib"
-    if METHODS.get(asked).joint:
-        raise TissError(f"{asked}: needs all the old images: use mib or recall", setting="method")
-    if (asked == "recall" or METHODS.get(asked).solved) and asked not in held:
-        what = "the class statistics" if asked == "recall" else "the sums"
-        raise TissError(
-            f"{asked}: needs {what} of its old images, which {source.path} lacks: use {(held or ['mib'])[0]}",
-            setting="method",
-        )
-    return asked
 
 
 def make_config(

@@ -1,0 +1,80 @@
+"""Features are computed once for each image and each encoder, and are the same whether they were kept or not."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tiss.config import ModelConfig
+from tiss.engine.features import FeatureCache
+from tiss.models import SegmentationModel, build_model
+
+IMAGES = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def make_model(seed: int = 0) -> SegmentationModel:
+    return build_model(ModelConfig(encoder="vit_micro_patch8"), ["background", "disc"], 32, seed=seed).eval()
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each call of an encoder got."""
+    found: list[int] = []
+    model = make_model()
+    plain = type(model.encoder).forward
+
+    def forward(self: object, images: Tensor, *rest: object) -> object:
+        found.append(len(images))
+        return plain(self, images, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(model.encoder), "forward", forward)
+    return found
+
+
+def test_features_are_computed_once_for_each_image_and_encoder(tmp_path: Path, computed: list[int]):
+    one, two, three = make_model(), make_model(), make_model(seed=1)
+    two.grow(["star"], "random")
+    expected = [model(IMAGES).logits for model in (one, two, three)]
+    computed.clear()
+    with FeatureCache(tmp_path / "features").of(one, two, three):
+        found = [model(IMAGES).logits for model in (one, two, three)]
+        assert computed == [1] * 8  # two models have the same encoder
+        one(IMAGES[2:])
+        two(IMAGES[:3])
+        assert len(computed) == 8
+        one(IMAGES, needs=(0,))  # tokens of a block are not kept
+        assert computed[8:] == [4]
+    one(IMAGES[:3])
+    assert computed[9:] == [3]  # nothing is looked up any more
+    for logits, same in zip(found, expected, strict=True):
+        torch.testing.assert_close(logits, same)
+
+
+@pytest.mark.parametrize("spoil", ["no room", "broken", "full"])
+def test_what_cannot_be_kept_is_computed_again(spoil: str, tmp_path: Path, computed: list[int]):
+    model, folder = make_model(), tmp_path / "features"
+    with FeatureCache(folder).of(model):
+        expected = model(IMAGES).logits
+    if spoil == "broken":
+        for path in folder.rglob("*.npy"):
+            path.write_bytes(path.read_bytes()[:-8])
+    else:
+        FeatureCache(folder).clear()
+        folder.write_text("")  # nothing can be written below a file
+    computed.clear()
+    cache = FeatureCache(folder, limit=100 if spoil == "no room" else 1 << 20)
+    with cache.of(model):
+        assert torch.equal(model(IMAGES).logits, expected)
+        assert len(computed) == 4
+        assert torch.equal(model(IMAGES).logits, expected)
+        assert len(computed) == (4 if spoil == "broken" else 8)
+
+
+def test_the_limit_holds(tmp_path: Path):
+    model = make_model()
+    with FeatureCache(tmp_path, limit=5000).of(model):
+        size = model.body(IMAGES[:1])[0].nbytes
+        model(IMAGES)
+    kept = [path.stat().st_size for path in tmp_path.rglob("*.npy")]
+    assert 1 <= len(kept) == 5000 // size
