@@ -123,6 +123,5 @@ def test_a_model_of_own_images_that_is_just_being_put_in_place(
     assert out.exists() == (moment == "after")
     assert main([*train, "--out", str(out), "--resume"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    assert (
-        main([*train, "--out", str(out), "--resume"]) == 2
-    )  # the model of another command, as far as one can see
+    assert main([*train, "--out", str(out), "--resume"]) == 0  # is finished
+    assert main([*train, "--out", str(out)]) == 2

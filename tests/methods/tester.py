@@ -148,7 +148,10 @@ class Impatient(Reporter):
     """Stops a run after so many updates of one step, or images of the pass over a step that is solved."""
 
     def __init__(self, step: int, updates: int, solved: bool = False) -> None:
-        self.title, self.left = f"pass over step {step} " if solved else f"step {step} ", updates
+        self.title, self.left = (
+            f"features of the images of step {step} " if solved else f"step {step} ",
+            updates,
+        )
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
