@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"(?:^<!-- (?P<note>[^\n]*?) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-COLOURS = {"pallet": (180, 140, 60), "barrel": (40, 90, 170), "forklift": (210, 60, 40)}
+COLOURS = {"Road": (180, 140, 60), "Building": (40, 90, 170), "Car": (210, 60, 40)}
 
 
 @dataclass(frozen=True)
@@ -77,26 +77,26 @@ def labelme_folder(folder: Path, names: list[str], labelled: list[str], seeds: r
             corners = [[x, y], [x + size, y + size]]
             ImageDraw.Draw(image).rectangle((x, y, x + size, y + size), fill=COLOURS[name])
             shapes.append({"label": name, "shape_type": "rectangle", "points": corners})
-        image.save(folder / f"yard-{seed}.jpg")
+        image.save(folder / f"street-{seed}.jpg")
         kept = [shape for shape in shapes if shape["label"] in labelled]
-        document = {"shapes": kept, "imagePath": f"yard-{seed}.jpg", "imageWidth": 48, "imageHeight": 48}
+        document = {"shapes": kept, "imagePath": f"street-{seed}.jpg", "imageWidth": 48, "imageHeight": 48}
         if labelled:
-            (folder / f"yard-{seed}.json").write_text(json.dumps(document))
+            (folder / f"street-{seed}.json").write_text(json.dumps(document))
 
 
 def prepare(page: str, folder: Path) -> None:
     """Puts into the folder what the reader of the page has before the first command."""
     if page == "tutorial.md":
-        labelme_folder(folder / "labelled", ["pallet", "barrel"], ["pallet", "barrel"], range(20))
-        labelme_folder(folder / "labelled-tonight", ["pallet", "forklift"], ["forklift"], range(100, 110))
+        labelme_folder(folder / "labelled", ["Road", "Building"], ["Road", "Building"], range(20))
+        labelme_folder(folder / "labelled-cars", ["Road", "Car"], ["Car"], range(100, 110))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
         shutil.copy(ROOT / "examples" / "run_onnx.py", folder)
     if page == "teach.md":
-        labelme_folder(folder / "labelled", ["pallet", "barrel"], ["pallet", "barrel"], range(12))
+        labelme_folder(folder / "labelled", ["Road", "Building"], ["Road", "Building"], range(12))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
         how = ["--encoder", "vit_micro_patch8", "--method", "analytic", "--epochs", "5", "--batch", "8"]
         for words in (
-            ["data", "convert", "labelme", str(folder / "labelled"), "--out", str(folder / "yard")],
-            ["train", str(folder / "yard"), "--out", str(folder / "first"), *how],
+            ["data", "convert", "labelme", str(folder / "labelled"), "--out", str(folder / "streets")],
+            ["train", str(folder / "streets"), "--out", str(folder / "first"), *how],
         ):
             assert main(words) == 0
