@@ -106,6 +106,19 @@ def test_stopped_while_trying_and_resumed_to_the_same_bytes(
     assert one["confusion.safetensors"] == two["confusion.safetensors"]
 
 
+def test_stopped_with_one_method_and_resumed_with_all(story: Path, tmp_path: Path, monkeypatch: Patch):
+    """The first one, and so the configuration, is the same; features do not stay on the disk meanwhile."""
+    words = automatic(story, tmp_path / "out", "--minutes", 0, "--images", story / "warehouse")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Session, "confusion", Mock(side_effect=GoesDown))
+        with pytest.raises(GoesDown):
+            tiss(*words, "--method", "analytic")
+    left = {path.name for path in (tmp_path / "out.training").iterdir()}
+    assert "config.yaml" in left and "features" not in left
+    tiss(*words, "--resume")
+    assert set(tried(tmp_path / "out")) == {"analytic", "recall", "mib"}
+
+
 def test_sums_come_from_images_where_the_model_has_none(story: Path, tmp_path: Path):
     """`first` keeps what `recall` needs. The warehouse shows all that it knows; the head is solved, the body stays."""
     words = [

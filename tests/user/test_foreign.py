@@ -151,6 +151,22 @@ def test_added_background_has_the_median_probability_and_changes_nothing_else(tm
     assert tiss.save_source(model, tmp_path / "back") == ["road", "car", "sky", "background"]
 
 
+def test_a_model_that_got_a_background_on_another_device_can_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another type of numbers stands for another device: both give a parameter new memory."""
+
+    def to(model: SegmentationModel, device: str) -> SegmentationModel:
+        for kind in (torch.float64, torch.float32):
+            torch.nn.Module.to(model, kind)
+        return model
+
+    make(tmp_path, ["road", "car", "sky"], spread=3.0)
+    monkeypatch.setattr(SegmentationModel, "to", to)
+    model = from_foreign("transformers", tmp_path, IMAGES, options())
+    model.train()(IMAGES[0][None]).pixels().sum().backward()
+
+
 def test_refused_where_a_background_would_change_predictions(tmp_path: Path):
     """Rows that cancel: their mean is flat, while the classes' own logits swing from pixel to pixel."""
     model = make(tmp_path, ["road", "car"], spread=1000.0)

@@ -111,6 +111,17 @@ def test_a_click_proposes_what_looks_alike_around_it(teaching: tiss.Teaching, so
     assert small[y, x] and (small <= large).all() and small.sum() < large.sum() < small.size
 
 
+def test_a_click_finds_its_place_where_the_map_is_finer_than_the_padding(
+    teaching: tiss.Teaching, solved: Path
+) -> None:
+    name = next(iter(teaching.images))
+    rows, columns = np.nonzero(truth(solved, name))
+    x, y = int(np.median(columns)), int(np.median(rows))
+    expected = teaching.propose(name, x, y)
+    teaching.model.encoder.stride *= 2  # type: ignore[operator]
+    assert np.array_equal(teaching.propose(name, x, y), expected)
+
+
 def test_mistakes_are_one_line(
     teaching: tiss.Teaching, solved: Path, story: Path, tmp_path: Path, refused: Refused
 ) -> None:

@@ -201,7 +201,8 @@ def judge(name: str, result: Comparison, seconds: float) -> Trial:
 
 def make_plan(ways: Sequence[Way], setting: Setting, minutes: float) -> tuple[dict[str, float], list[str]]:
     """Seconds that each way would take, and which ones are tried: the first, and others that fit into `minutes`."""
-    world, path = ways[0].session.world, setting.work / "plan.json"
+    world, names = ways[0].session.world, [way.name for way in ways]
+    path = setting.work / f"plan-{'-'.join(names)}.json"  # a resumed command may ask for other methods
     if world.is_main and not path.exists():
         also, seconds = sum(len(images.names) for images in setting.more[1:]), {}
         forward, tried = seconds_per_crop(ways[0].session), list[str]()

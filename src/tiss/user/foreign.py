@@ -224,7 +224,7 @@ def save_source(model: SegmentationModel, out: str | Path) -> list[str]:
     return listed
 
 
-@torch.inference_mode()
+@torch.no_grad()  # in inference mode a parameter that moves to a GPU could never be trained again
 def add_background(
     model: SegmentationModel, images: Sequence[Tensor], size: int, device: str, path: Path
 ) -> None:

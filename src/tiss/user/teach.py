@@ -205,7 +205,7 @@ class Teaching:
             for window, found in zip(self._windows(seen.size), seen.maps, strict=True)
             if window[0].start <= row < window[0].stop and window[1].start <= column < window[1].stop
         )
-        stride = self.model.encoder.stride
+        stride = self.model.decoder.stride  # of the map; the encoder may pad to a multiple of more
         place = (row - rows.start) // stride, (column - columns.start) // stride
         clicked = found[:, :, place[0], place[1], None, None] - mean
 
@@ -327,8 +327,8 @@ class Teaching:
 
     def _record(self, images: int, result: Comparison) -> dict[str, object]:
         old, step, name = self.model.record, len(self.model.groups), self._method.name
-        entry = {"step": step, "classes": [self.class_name], "method": name, "train_pictures": images}
-        entry |= {"held_out_pictures": 0, "epochs": 0, "seconds": round(self._seconds, 1)}
+        entry = {"step": step, "classes": [self.class_name], "method": name, "train_images": images}
+        entry |= {"held_out_images": 0, "epochs": 0, "seconds": round(self._seconds, 1)}
         entry |= {"new_iou": None, "old_change": None, "pixels_as_before": result.same}
         kept = {
             "eval_size": self.size,

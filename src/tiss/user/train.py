@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -162,10 +162,12 @@ def learn(
     out.parent.mkdir(parents=True, exist_ok=True)
     size = sum(way.session.size_after(step) for way in ways) + PAGE
     space = reserve(existing(out), size) if world.is_main else nullcontext()
-    with work.opened(config, world, options.resume) as journal, space:
+    with work.opened(config, world, options.resume) as journal, space, ExitStack() as stack:
         features = FeatureCache(work.path / "features")
         if world.is_main:
             features.clear()
+            # gigabytes, which a stopped command must not leave behind
+            stack.callback(shutil.rmtree, work.path / "features", ignore_errors=True)
         minutes = options.minutes if isinstance(options, ExtendOptions) else 0.0
         freeze = (
             isinstance(options, TrainOptions) and not options.freeze and config.model.pretrained is not None
