@@ -80,7 +80,11 @@ class Sums:
             for name, tensor in expected.items()
         )
         if not fits:
-            raise TissError("the sums kept with the model do not fit its encoder or the method's width")
+            raise TissError(
+                "the sums kept with the model do not fit its encoder, or are of another version: make it again with "
+                "this one, or extend it with mib",
+                setting="method",
+            )
         return cls(**{name: tensors[name] for name in expected})
 
     def grown(self, classes: int) -> Sums:
