@@ -34,7 +34,7 @@ from tiss.user.from_images import know_from_images
 
 LONG = 600.0  # seconds after which a command says beforehand what would be shorter
 SEEN = 0.1  # percent of the held-out images that a class must have covered for its agreement to count
-SMALL = 224  # a size for the impatient
+SMALL = 224  # the size to suggest where a command would take long
 # in forward passes of the encoder: an update (forward and backward), the teacher, and a head with its loss
 UPDATE, TEACHER, HEAD = 3.0, 1.0, 0.1
 
@@ -135,17 +135,21 @@ def learn(
             say(str(left[-1]))
             continue
         folder = setting.work / f"try-{way.name}"
-        try:
-            if not StepFolder(folder).is_complete:
-                store(way, setting, folder)
-        except SpaceError:
-            raise
-        except TissError as error:  # it cannot learn of the old classes from these images
-            if way is ways[-1] and not done:
+        if not StepFolder(folder).is_complete:
+            try:
+                chosen, model = attempt_apart(way, setting, folder)
+            except SpaceError:
                 raise
-            left.append(Trial(way.name, note=str(error)))
-            say(str(left[-1]))
-            continue
+            except (
+                TissError
+            ) as error:  # of all processes: it cannot learn of the old classes from these images
+                if way is ways[-1] and not done:
+                    raise
+                left.append(Trial(way.name, note=str(error)))
+                say(str(left[-1]))
+                continue
+            if world.is_main:
+                store(way, setting, folder, chosen, model)
         world.wait()
         done.append((Trial(**read_json(folder / "trial.json")), way))
         say(str(done[-1][0]))
@@ -167,21 +171,27 @@ def attempt(way: Way, setting: Setting, journal: Journal) -> Chosen:
     return Chosen(session, seconds, session.confusion(setting.step.test))
 
 
-def store(way: Way, setting: Setting, folder: Path) -> None:
-    """Learns the step in one of several ways; writes the model and how good it is."""
-    session = way.session
-    start, world, size = session.model, session.world, session.config.data.crop
+def attempt_apart(way: Way, setting: Setting, folder: Path) -> tuple[Chosen, SegmentationModel]:
+    """An attempt with checkpoints in `folder`, and its model; the session keeps the model that it starts from."""
+    session, start = way.session, way.session.model
     session.model = copy.deepcopy(start)
     make_folder(folder)
-    chosen = attempt(way, setting, Journal(world, folder))
-    model, session.model = session.model, start
-    if world.is_main:
-        now = Predictor(model, size, device=world.device)
-        old = Predictor(setting.before, size, device=world.device) if setting.before else None
-        result = compare.compare_models(old, now, setting.held, session.reporter, (), setting.features)
-        trial = judge(way.name, result, chosen.seconds)
-        with StepFolder(folder).writing(model.to("cpu"), session.method.state(), chosen.matrix, {}) as made:
-            write_json(made / "trial.json", asdict(trial))
+    try:
+        return attempt(way, setting, Journal(session.world, folder)), session.model
+    finally:
+        session.model = start
+
+
+def store(way: Way, setting: Setting, folder: Path, chosen: Chosen, model: SegmentationModel) -> None:
+    """Writes what one of several ways has learned, and how good it is."""
+    session, size = way.session, way.session.config.data.crop
+    device = session.world.device
+    now = Predictor(model, size, device=device)
+    old = Predictor(setting.before, size, device=device) if setting.before else None
+    result = compare.compare_models(old, now, setting.held, session.reporter, (), setting.features)
+    trial = judge(way.name, result, chosen.seconds)
+    with StepFolder(folder).writing(model.to("cpu"), session.method.state(), chosen.matrix, {}) as made:
+        write_json(made / "trial.json", asdict(trial))
 
 
 def judge(name: str, result: Comparison, seconds: float) -> Trial:
