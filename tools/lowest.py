@@ -6,8 +6,6 @@ torch stays at the version of constraints.txt, and torchvision at whatever goes 
 other.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 Each mutant is tried on a copy of the tree with the tests of its area. It is killed if they fail or take far too long.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

@@ -5,8 +5,6 @@
 Prints every comparison that answers one of the paper's claims (claims.yaml), and what the rule says about it.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import statistics

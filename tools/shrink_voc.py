@@ -9,8 +9,6 @@ nothing keeps one pixel, so that every step's list of images stays the published
 command goes on: a file that is there is whole, and is not made again.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

@@ -1,7 +1,5 @@
 """A small data set in memory, for tests of scenarios and loaders."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Small made-up data sets on disk for the readers' tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A server on loopback that can behave badly: break off, send wrong bytes, ignore ranges."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """VOC with SBD and ADE20K, as their makers lay them out."""
 
-from __future__ import annotations
-
 import os
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Cityscapes, as its makers lay it out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

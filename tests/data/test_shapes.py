@@ -1,7 +1,5 @@
 """The drawn data set: deterministic, varied, and not to be solved by colour."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

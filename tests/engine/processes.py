@@ -1,7 +1,5 @@
 """Runs of several processes under torchrun, for tests that hurt them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

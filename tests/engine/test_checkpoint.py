@@ -1,7 +1,5 @@
 """What an optimizer gets back from a file, and a run that is stopped within a step."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

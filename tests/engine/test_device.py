@@ -1,7 +1,5 @@
 """The device, the other processes, determinism and compilation."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

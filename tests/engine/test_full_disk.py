@@ -1,7 +1,5 @@
 """A disk that is full at the end of a step: what was trained is stored, or the run resumes from there."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Grids: expansion, shared first steps, skipping, failures, commands that are ordinary runs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs that meet broken images and broken losses, and runs that must come out the same to the last bit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What None means for the recipe: by the weights; the paper's settings are asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

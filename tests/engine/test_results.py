@@ -1,7 +1,5 @@
 """Damaged or foreign results end in one line with the file's name and the remedy."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run folder: who may write, what is kept, and the commit that a run notes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Equal effort: the same number of trials for each method, on held-out images only, resumed and written as a grid."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The walk of `tiss run`, as docs/design.md has it: nothing is done twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

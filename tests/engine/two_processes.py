@@ -1,7 +1,5 @@
 """What test_distributed runs in several processes, by torchrun."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The confusion matrix is exact; evaluation with a model that reads the class off the image."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

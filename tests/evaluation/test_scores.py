@@ -1,7 +1,5 @@
 """Scores against hand-made values and an independent reference."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sizes at which the fused paths must agree with the definition, and how to compare; needs no pytest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -1,7 +1,5 @@
 """The definitions once more, in numpy and loops, sharing nothing with the package."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

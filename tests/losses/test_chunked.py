@@ -1,7 +1,5 @@
 """The losses by rows against the definition in float64 and loops over pixels, and the choice between the two."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The kernels on a real GPU, against the float64 definition there."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Local POD, entropies, exact medians and pseudo-labels against golden values, loops and numeric gradients."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

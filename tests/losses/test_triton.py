@@ -4,8 +4,6 @@ The interpreter is chosen once, when triton is first imported: this module is al
 prints the measured errors and their limits as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

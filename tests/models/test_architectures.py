@@ -1,7 +1,5 @@
 """Every architecture passes the shared tester, compiles in one graph, and grows exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Model folders: what is refused, and how."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SegFormer: the shared tester, transformers' features for the same weights, the hub's older names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

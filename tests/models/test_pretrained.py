@@ -1,7 +1,5 @@
 """Pretrained weights: strict, from every kind of source, with errors that list what does not fit."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

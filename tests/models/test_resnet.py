@@ -1,7 +1,5 @@
 """ResNet and DeepLab: the shared tester, timm's features, receptive strides, counts of parameters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Swin and other encoders of timm: the shared tester, and timm's own features."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

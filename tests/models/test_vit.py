@@ -1,7 +1,5 @@
 """The native vision transformer: the shared tester, timm's features, counts of parameters, positions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """One tester that every architecture passes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

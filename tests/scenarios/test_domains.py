@@ -1,7 +1,5 @@
 """Steps that add images of another origin instead of classes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

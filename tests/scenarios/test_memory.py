@@ -1,7 +1,5 @@
 """Images kept in memory: from earlier steps only, labelled as they were there, and the same after a resume."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

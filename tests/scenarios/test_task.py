@@ -1,7 +1,5 @@
 """Tasks, orders, setups and lists of images."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

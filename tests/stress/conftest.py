@@ -1,7 +1,5 @@
 """The run that nothing disturbs, which all others are compared with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Small damage to files: to bytes, to lines of text, to the structure of JSON, safetensors and PNG."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct

@@ -1,7 +1,5 @@
 """Runs a function in a process with little memory and little time: what hostile files must not need more of."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import signal

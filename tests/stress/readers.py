@@ -1,7 +1,5 @@
 """The readers that other people's files reach. Valid and damaged files for each lie in tests/fixtures/corpus."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import zipfile

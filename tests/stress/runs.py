@@ -4,8 +4,6 @@ A moment is the n-th call of a function that all such runs go through: reading a
 fsync, a rename, a removal. The product knows nothing of it.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A full disk, a limit on file sizes, a read-only folder: one line, exit code 2, and a run that resumes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

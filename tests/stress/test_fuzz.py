@@ -4,8 +4,6 @@ The archives in tests/fixtures/corpus hold damaged files that once ended somewhe
 TISS_STRESS=100 looks for more, a hundred times as long; TISS_KEEP=1 adds what it finds to the archives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Files that were made to hurt: each ends in one line, within little memory and time."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

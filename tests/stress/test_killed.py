@@ -3,8 +3,6 @@
 TISS_STRESS=20 makes it twenty times as many kills.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from itertools import product

@@ -1,7 +1,5 @@
 """What must not grow: a process that trains step after step, and a server with many visitors."""
 
-from __future__ import annotations
-
 import gc
 import json
 import socket

@@ -1,7 +1,5 @@
 """`forget` and `merge`: identities of sums, through the commands."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`Teaching`: painted images become a model as fast as its head is solved; what is saved is like any other model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

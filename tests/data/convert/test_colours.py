@@ -1,7 +1,5 @@
 """Colour-coded masks: CamVid's folders and legends, and others'."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

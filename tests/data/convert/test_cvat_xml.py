@@ -1,7 +1,5 @@
 """CVAT for images 1.1, as tasks and projects are exported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of Hugging Face's library on disk, as Parquet and as save_to_disk writes them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

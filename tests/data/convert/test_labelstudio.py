@@ -1,7 +1,5 @@
 """Label Studio's JSON, with what real exports have: percent, several annotators, hashes before names, other results."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """CVAT, labelme and Supervisely, as their programs write it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

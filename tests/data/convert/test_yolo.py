@@ -1,7 +1,5 @@
 """YOLO's folders as Ultralytics, CVAT and Roboflow write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
