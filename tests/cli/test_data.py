@@ -9,9 +9,9 @@ from PIL import Image
 
 from tests.data.samples import make_folder, make_voc, write_mask, write_picture
 from tests.data.server import running
-from tests.data.test_archive import make_zip
 from tests.data.test_benchmarks import matlab_file
 from tests.data.test_checks import FAULTS, break_everything
+from tests.data.test_download import make_zip
 from tests.user.story import Patch, Refused, Said
 from tiss.cli.data import Kind
 from tiss.data.benchmarks import VOC
@@ -29,8 +29,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_verify_good_data(root: Path, said: Said):
+    write_picture(root / "images/train/large.jpg", 20, 10)
+    write_mask(root / "masks/train/large.png", [2], 20, 10)
     text = said("data", "verify", "folder", "--root", root)
-    assert "train     3 images, 12×8 to 12×8 pixels, labels 0 to 2, 11.11 % ignored, faults: none" in text
+    assert "train     4 images, 12×8 to 20×10 pixels, labels 0 to 2, 6.56 % ignored, faults: none" in text
     assert "1-1   overlapped     0       2" in text
     assert "Nothing is published of these lists." in text
 
@@ -43,11 +45,12 @@ def test_a_folder_needs_no_test_images_of_its_own(root: Path, said: Said):
     said("data", "verify", "folder", "--root", root, code=1)
 
 
-def test_verify_lists_every_fault(root: Path, said: Said):
+@pytest.mark.parametrize("quick", ["true", "false"])
+def test_verify_lists_every_fault(root: Path, said: Said, quick: str):
     break_everything(root)
-    text = said("data", "verify", "folder", "--root", root, code=1)
+    text = said("data", "verify", "folder", "--root", root, "--quick", quick, code=1)
     faults = [line for line in text.splitlines() if line.startswith("fault: ")]
-    assert len(faults) == len(FAULTS)
+    assert [sum(words in fault for fault in faults) for words in FAULTS] == [1] * len(faults)
     assert f"faults: {len(FAULTS)}" in text
 
 
@@ -94,6 +97,7 @@ def test_mistakes_are_one_line(root: Path, refused: Refused):
         (["verify", "foldr", "--root", root], "did you mean 'folder'"),
         (["verify", "voc", "--root", root], "JPEGImages"),
         (["download", "coco"], "one of"),
+        (["convert", "coco", "none.json", "--out", "x"], "no such file"),
     ):
         assert expected in refused("data", *words)
 
@@ -148,6 +152,7 @@ def test_stats(root: Path, tmp_path: Path, said: Said, refused: Refused):
     plot = tmp_path / "plot.svg"
     text = said("data", "stats", "folder", "--root", root, "--task", "1-1", "--plot", plot)
     assert "    1  cat                    2            80  27.78            1           32  33.33" in text
+    assert "  255  ignored                1            32  11.11            0            0   0.00" in text
     assert "   1    1  dog                      2                2            1" in text
     assert "<svg" in plot.read_text()
     words = ["data", "stats", "folder", "--root", root, "--task", "1-1", "--plot", tmp_path / "x.exe"]
@@ -162,24 +167,6 @@ def test_stats_says_why_disjoint_is_not_possible(root: Path, said: Said, refused
     assert "task" in refused("data", "stats", "folder", "--root", root, "--task", "5-5")
 
 
-def test_convert_then_verify(tmp_path: Path, said: Said, refused: Refused):
-    images = []
-    for number in range(12):
-        write_picture(tmp_path / f"images/{number}.jpg", value=number)
-        images.append({"id": number, "file_name": f"{number}.jpg", "width": 12, "height": 8})
-    square = [[0, 0, 4, 0, 4, 4, 0, 4]]
-    annotations = [
-        {"id": n, "image_id": n, "category_id": 1 + n % 2, "segmentation": square} for n in range(12)
-    ]
-    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
-    source = tmp_path / "labels.json"
-    source.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
-    out = tmp_path / "out"
-    assert "2 classes" in said("data", "convert", "coco", source, "--out", out, "--test-share", "0.3")
-    said("data", "verify", "folder", "--root", out)
-    assert "no such file" in refused("data", "convert", "coco", tmp_path / "none.json", "--out", out)
-
-
 def test_convert_shows_classes_slips_and_what_was_left_out(tmp_path: Path, monkeypatch: Patch, said: Said):
     monkeypatch.chdir(tmp_path)
     square = {"points": [[0, 0], [4, 0], [4, 6], [0, 6]]}
@@ -187,7 +174,11 @@ def test_convert_shows_classes_slips_and_what_was_left_out(tmp_path: Path, monke
         write_picture(Path(f"labels/{number}.jpg"))
         size = {"imagePath": f"{number}.jpg", "imageWidth": 12, "imageHeight": 8}
         Path(f"labels/{number}.json").write_text(json.dumps(size | {"shapes": [square | {"label": label}]}))
-    lines = said("data", "convert", "labelme", "labels", "--out", "whole").splitlines()
+    words = ["data", "convert", "labelme", "labels", "--out"]
+    lines = said(*words, "whole", "--test-share", 0, "--link").splitlines()
+    assert lines[0] == "whole: 4 training and 0 test images, 3 classes"
+    assert Path("whole/images/train/0.jpg").is_symlink()
+    assert "4 images" in said("data", "verify", "folder", "--root", "whole")
     assert lines[2:6] == [
         "class   images  objects  pixels  % of pixels",
         "Tv           1        1      24         6.25",
@@ -200,7 +191,7 @@ def test_convert_shows_classes_slips_and_what_was_left_out(tmp_path: Path, monke
     for number in range(4, 9):
         write_picture(Path(f"labels/{number}.jpg"))
     Path("labels/0.jpg").write_bytes(b"\xff\xd8\xff")
-    text = said("data", "convert", "labelme", "labels", "--out", "chosen", "--classes", "person")
+    text = said(*words, "chosen", "--classes", "person")
     assert "look:" not in text, "neither of the two was chosen"
     assert "left out: 5 without labels: labels/4.jpg, labels/5.jpg, labels/6.jpg, …\n" in text
     assert "an outline named background" in text

@@ -15,12 +15,13 @@ def test_help_of_every_command_is_quick():
     code = """
 import sys
 from tiss.cli.main import COMMANDS, main
-for name in COMMANDS:
+for name in ("", *COMMANDS):
     assert main([*name.split(), "--help"]) == 0, name
     assert "torch" not in sys.modules, name
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "start here:\n  tiss demo" in done.stdout
     for name in module.COMMANDS:
         assert f"usage: tiss {name}" in done.stdout
 

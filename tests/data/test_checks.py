@@ -3,15 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.samples import make_folder, write_mask, write_noise, write_picture
-from tiss.data.checks import check_split, count_classes, open_for_checking, shared_images
+from tests.data.samples import write_mask, write_noise, write_picture
+from tiss.data.checks import check_split, open_for_checking, shared_images
 from tiss.data.folder import Folder
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "data")
-
 
 FAULTS = (
     "cut.jpg: broken image",
@@ -32,17 +26,6 @@ def break_everything(root: Path) -> None:
     write_mask(root / "masks/train/b.png", [0, 37])
     (root / "masks/train/c.png").unlink()
     write_picture(root / "images/test/d.png")
-
-
-@pytest.mark.parametrize("decode", [True, False])
-def test_all_faults_at_once(root: Path, decode: bool) -> None:
-    break_everything(root)
-    dataset, faults = open_for_checking("folder", str(root))
-    faults += [fault for split in ("train", "test") for fault in check_split(dataset, split, decode).faults]
-    assert len(faults) == len(FAULTS)
-    for words in FAULTS:
-        assert sum(words in fault for fault in faults) == 1, words
-    assert all("\n" not in fault for fault in faults)
 
 
 def test_an_empty_class_list_does_not_hide_other_faults(root: Path) -> None:
@@ -72,14 +55,6 @@ def test_what_was_checked_is_not_read_again(root: Path, monkeypatch: pytest.Monk
     assert [one.classes_present("train")["a"] for one in (dataset, Folder(str(root)))] == [{1}, {1}]
 
 
-def test_figures(root: Path) -> None:
-    write_picture(root / "images/train/big.jpg", 20, 10)
-    write_mask(root / "masks/train/big.png", [2], 20, 10)
-    report = check_split(Folder(str(root)), "train")
-    assert (report.images, report.smallest, report.largest) == (4, (12, 8), (20, 10))
-    assert report.pixels == {0: 96, 1: 80, 2: 280, 255: 32}
-
-
 def test_a_picture_in_train_and_test_is_told(root: Path) -> None:
     write_noise(root / "images/train/a.jpg")
     assert shared_images(Folder(str(root))) != [], "made-up pictures are all alike"
@@ -90,12 +65,3 @@ def test_a_picture_in_train_and_test_is_told(root: Path) -> None:
     shutil.copy(root / "images/train/a.jpg", root / "images/test/d.jpg")
     (line,) = shared_images(Folder(str(root)))
     assert "a.jpg: the same image is in the test as" in line
-
-
-def test_counts(root: Path) -> None:
-    rows = {row.name: row for row in count_classes(Folder(str(root)))}
-    assert list(rows) == ["background", "cat", "dog", "ignored"]
-    assert rows["cat"].pixels == {"train": 48 + 32, "test": 32}
-    assert rows["cat"].images == {"train": 2, "test": 1}
-    assert rows["ignored"].label == 255
-    assert rows["ignored"].pixels == {"train": 32, "test": 0}

@@ -5,15 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.samples import make_folder, write_mask, write_picture
+from tests.data.samples import write_mask, write_picture
 from tiss.data.base import DATASETS
 from tiss.data.folder import Folder
 from tiss.errors import TissError
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "data")
 
 
 def test_reads_what_is_there(root: Path) -> None:

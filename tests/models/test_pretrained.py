@@ -1,7 +1,6 @@
 """Pretrained weights: strict, from every kind of source, with errors that list what does not fit."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +79,6 @@ def test_pickle_needs_trust(trained: SegmentationModel, tmp_path: Path) -> None:
     with pytest.raises(TissError, match="allow_pickle"):
         load(path)
     assert same_encoder(trained, load(path, allow_pickle=True))
-
-
-class Evil:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (os.mkdir, ("unpickled",))
-
-
-def test_pickle_runs_no_code_even_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    torch.save({"model": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(TissError, match="cannot be read as weights alone"):
-        load(tmp_path / "evil.pth", allow_pickle=True)
-    assert not (tmp_path / "unpickled").exists()
 
 
 def test_hub_name(trained: SegmentationModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

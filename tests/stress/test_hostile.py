@@ -22,7 +22,6 @@ from tests.stress.damage import png
 from tests.stress.limits import refusal
 from tests.stress.readers import MODEL, place
 from tiss.data.images import image_size, load_mask, read_image
-from tiss.engine.run_folder import read_config
 from tiss.models import from_pretrained
 from tiss.models.pretrained import read_weights
 from tiss.scenarios import read_lists
@@ -76,12 +75,6 @@ def test_configuration_that_is_a_device(model: Path) -> None:
     (model / "config.json").unlink()
     (model / "config.json").symlink_to("/dev/zero")
     assert "not a file" in refusal(lambda: from_pretrained(model))
-
-
-@pytest.mark.parametrize("text", ["a: &a [*a]", "[" * 100_000, "- &a [0]\n" + "- &b [*a, *a]\n" * 3 + "- ["])
-def test_run_configuration(tmp_path: Path, text: str) -> None:
-    place(text.encode(), tmp_path, "config.yaml")
-    assert "config.yaml" in refusal(lambda: read_config(tmp_path))
 
 
 def image(width: int, height: int, data: bytes, depth: int = 8, colour: int = 0) -> bytes:
