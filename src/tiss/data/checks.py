@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,17 +111,17 @@ class ClassCount:
     images: dict[str, int]
 
 
-def count_classes(dataset: Dataset, splits: Sequence[str] = SPLITS) -> list[ClassCount]:
+def count_classes(dataset: Dataset) -> list[ClassCount]:
     """One row for each label value 0..K and for 255, from the class index where there is one."""
     names = {BACKGROUND: "background" if dataset.has_background else "no class"}
     names |= dict(enumerate(dataset.classes, 1)) | {IGNORE: "ignored"}
-    counts = {split: pixel_counts(dataset, split).values() for split in splits}
+    counts = {split: pixel_counts(dataset, split).values() for split in SPLITS}
     return [
         ClassCount(
             value,
             name,
-            {split: sum(one.get(value, 0) for one in counts[split]) for split in splits},
-            {split: sum(value in one for one in counts[split]) for split in splits},
+            {split: sum(one.get(value, 0) for one in counts[split]) for split in SPLITS},
+            {split: sum(value in one for one in counts[split]) for split in SPLITS},
         )
         for value, name in names.items()
     ]

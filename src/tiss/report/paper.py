@@ -4,14 +4,13 @@ import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tiss.data.base import DATASETS
 from tiss.errors import TissError, suggest
 from tiss.evaluation.scores import Scores, mean
+from tiss.files import read_text, read_yaml
 from tiss.report.runs import Experiment, Series, Value
 from tiss.report.tables import OURS, Cell, Column, Row, Table, median_notes
 
@@ -47,21 +46,18 @@ class Published:
 FITS = {"table", "source", "method", "backbone"}
 
 
-def _read(name: str) -> str:
-    return resources.files("tiss.report").joinpath(name).read_text(encoding="utf-8")
-
-
 @cache
 def facts() -> dict[str, Any]:
     """What paper.yaml says about the tables."""
-    return dict(yaml.safe_load(_read("paper.yaml")))
+    return dict(read_yaml(Path(__file__).with_name("paper.yaml")))
 
 
 @cache
 def published() -> dict[str, list[Published]]:
     """Every row of every results table of the paper, in its order, by the table's name."""
     rows: dict[tuple[str, ...], dict[tuple[str, str, str], float]] = {}
-    for line in csv.DictReader(_read("paper_results.csv").splitlines()):
+    text = read_text(Path(__file__).with_name("paper_results.csv"))
+    for line in csv.DictReader(text.splitlines()):
         key = tuple(line[name] for name in ("table", "method", "source", "architecture", "backbone"))
         rows.setdefault(key, {})[line["task"], line["setup"], line["group"]] = float(line["miou"])
     tables: dict[str, list[Published]] = {}

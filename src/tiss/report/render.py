@@ -45,11 +45,11 @@ SYMBOLS = (
 LATEX = str.maketrans(dict(zip(SYMBOLS.split()[::2], SYMBOLS.split()[1::2], strict=True)))
 
 
-def print_results(runs: Iterable[RunLike], console: Console | None = None, classes: bool = False) -> None:
+def print_results(runs: Iterable[RunLike]) -> None:
     """Prints the tables of finished runs (folders or results): the last step, then step by step."""
     for experiment in experiments(load_results(runs)):
-        for table in report_tables(experiment, classes):
-            print_table(table, console)
+        for table in report_tables(experiment, classes=False):
+            print_table(table)
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
