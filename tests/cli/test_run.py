@@ -72,15 +72,6 @@ def test_eval_gets_the_same_pixels(finished: Path, said: Said, refused: Refused)
     assert "no step 5" in refused("eval", finished, "--step", 5)
 
 
-def test_resume_starts_where_nothing_is_and_repeats_no_step(tmp_path: Path, tiny_flags: list[str]):
-    run = ["run", *tiny_flags, "--method", "ft", "--steps", "1", "--out", str(tmp_path / "run"), "--resume"]
-    stamps = []
-    for _ in range(2):
-        assert main(run) == 0
-        stamps.append((tmp_path / "run" / "step-0" / "model.safetensors").stat().st_mtime_ns)
-    assert stamps[0] == stamps[1]
-
-
 def test_a_folder_holds_one_run(finished: Path, tiny_flags: list[str], refused: Refused):
     again = ["run", *tiny_flags, "--method", "mib", "--out", finished]
     assert "resume" in refused(*again)

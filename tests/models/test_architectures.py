@@ -7,8 +7,9 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from tests.models.tester import check_architecture, make_model, pictures
+from tiss.config import ModelConfig
 from tiss.errors import TissError
-from tiss.models import HEADS, choose_labels
+from tiss.models import HEADS, SegmentationModel, choose_labels, outline, resolve
 from tiss.models.timm_encoder import knows
 
 DECODERS = {
@@ -29,6 +30,28 @@ def skip_without_timm(encoder: str) -> None:
 def test_architecture(encoder: str, decoder: str, tmp_path: Path) -> None:
     skip_without_timm(encoder)
     check_architecture(encoder, decoder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "millions"),
+    [
+        *(("vit_tiny_patch16_384", 5.6), ("vit_small_patch16_384", 21.8), ("vit_base_patch16_384", 86.1)),
+        ("vit_large_patch16_384", 303.7),  # the paper has 307, as its authors round it
+        *(("mit_b0", 3.3), ("mit_b2", 24.2), ("mit_b5", 81.4)),
+    ],
+)
+def test_parameter_count(encoder: str, millions: float) -> None:
+    assert sum(one.numel() for one in outline(encoder).parameters()) / 1e6 == pytest.approx(
+        millions, abs=0.06
+    )
+
+
+@pytest.mark.parametrize(("decoder", "millions"), [("deeplabv3", 58), ("deeplabv3plus", 59)])
+def test_parameter_count_with_a_decoder(decoder: str, millions: int) -> None:
+    with torch.device("meta"):
+        architecture = resolve(ModelConfig(encoder="resnet101", decoder=decoder))
+        model = SegmentationModel(architecture, ["background", *map(str, range(20))])
+    assert round(sum(one.numel() for one in model.parameters()) / 1e6) == millions
 
 
 def test_growth_does_not_compile_the_body_again() -> None:

@@ -1,19 +1,10 @@
-"""ResNet and DeepLab: the shared tester, timm's features, receptive strides, counts of parameters."""
+"""ResNet and DeepLab: the shared tester, timm's features, receptive strides."""
 
 import pytest
 import torch
 
 from tests.models.tester import make_model, timm_model
-from tiss.config import ModelConfig
-from tiss.models import DECODERS, ENCODERS, EncoderOptions, SegmentationModel, resolve
-
-
-@pytest.mark.parametrize(("decoder", "millions"), [("deeplabv3", 58), ("deeplabv3plus", 59)])
-def test_parameter_count(decoder: str, millions: int) -> None:
-    with torch.device("meta"):
-        architecture = resolve(ModelConfig(encoder="resnet101", decoder=decoder))
-        model = SegmentationModel(architecture, ["background", *map(str, range(20))])
-    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions
+from tiss.models import DECODERS, ENCODERS, EncoderOptions
 
 
 @pytest.mark.parametrize(("name", "stride"), [("resnet50", 16), ("resnet50_os8", 8), ("resnet50_v1_os8", 8)])

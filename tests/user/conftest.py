@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.user.story import Capture, Refused, Said, play, tiss, write_folder
+from tests.user.story import SOLVED, Capture, Refused, Said, play, tiss, write_folder
 from tiss.cli.main import main
 
 
@@ -21,8 +21,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(folder / "warehouse", ["disc", "square"], 24, side=64)
     write_folder(folder / "stars", ["star"], 12, seed=1, side=64)
     write_folder(folder / "moons", ["moon"], 4, seed=2, side=64)
-    how = ["--encoder", "vit_micro_patch8", "--method", "analytic", "--epochs", 20, "--lr", 0.01]
-    tiss("train", folder / "warehouse", "--out", folder / "base", *how, "--device", "cpu")
+    tiss("train", folder / "warehouse", "--out", folder / "base", *SOLVED)
     return folder
 
 

@@ -14,6 +14,19 @@ from tiss.data.shapes import Shapes
 _PAINT = np.random.default_rng(0).integers(0, 256, (256, 3)).astype(np.uint8)
 Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 Refused = Said = Callable[..., str]  # fixtures
+# of a first model that keeps sums
+SOLVED = (
+    "--encoder",
+    "vit_micro_patch8",
+    "--method",
+    "analytic",
+    "--epochs",
+    20,
+    "--lr",
+    0.01,
+    "--device",
+    "cpu",
+)
 QUICK = ("--epochs", "30", "--batch", "4", "--lr", "0.01", "--device", "cpu")
 
 
@@ -68,6 +81,11 @@ def play(folder: Path) -> Path:
     third = ["--data", folder / "tomorrow", "--method", "mib", "--out", folder / "third"]
     tiss("extend", folder / "second", *third, *QUICK)
     return folder
+
+
+def extending(model: Path, data: Path, out: Path, *more: object) -> list[object]:
+    """The command that teaches a model what a folder shows."""
+    return ["extend", model, "--data", data, "--out", out, "--device", "cpu", *more]
 
 
 def second_step(folder: Path, out: Path) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.user.story import Refused, Said, tiss, write_folder
+from tests.user.story import SOLVED, Refused, Said, extending, tiss, write_folder
 from tiss.engine.run_folder import StepFolder
 from tiss.models import SegmentationModel
 
@@ -18,26 +18,14 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(folder / "warehouse", ["disc", "square"], 16)
     write_folder(folder / "stars", ["star"], 8, seed=1)
     write_folder(folder / "moons", ["moon"], 8, seed=2)
-    how = [
-        "--encoder",
-        "vit_micro_patch8",
-        "--method",
-        "analytic",
-        "--epochs",
-        20,
-        "--lr",
-        0.01,
-        "--device",
-        "cpu",
-    ]
-    tiss("train", folder / "warehouse", "--out", folder / "base", *how)
+    tiss("train", folder / "warehouse", "--out", folder / "base", *SOLVED)
     for model, data, out in (
         ("base", "stars", "star"),
         ("base", "moons", "moon"),
         ("star", "moons", "star-moon"),
         ("moon", "stars", "moon-star"),
     ):
-        tiss("extend", folder / model, "--data", folder / data, "--out", folder / out, "--device", "cpu")
+        tiss(*extending(folder / model, folder / data, folder / out))
     return folder
 
 
@@ -72,8 +60,7 @@ def test_forgetting_keeps_the_others_and_can_go_on(taught: Path, tmp_path: Path,
     assert model.classes == ["background", "disc", "square", "moon"]
     state = StepFolder(tmp_path / "less").method_state()
     assert state["counts"][0] > 0, "what was star is background for certain"
-    again = ["--data", taught / "stars", "--out", tmp_path / "again", "--device", "cpu"]
-    assert "Star" in said("extend", tmp_path / "less", *again).title()
+    assert "star" in said(*extending(tmp_path / "less", taught / "stars", tmp_path / "again"))
     whole, back = head(taught / "moon-star"), head(tmp_path / "again")
     assert whole.keys() == back.keys()
 
@@ -94,23 +81,10 @@ def test_what_is_refused(taught: Path, tmp_path: Path, refused: Refused, story: 
 def test_more_images_of_a_known_class(taught: Path, tmp_path: Path, said: Said) -> None:
     """The same head as from all its images at once; no class is added, and the others keep their sums."""
     write_folder(tmp_path / "more", ["star"], 12, seed=3)
-    words = [
-        "--data",
-        tmp_path / "more",
-        "--classes",
-        "star",
-        "--out",
-        tmp_path / "better",
-        "--device",
-        "cpu",
-    ]
-    assert "trained star on" in said("extend", taught / "star", *words)
-    assert SegmentationModel.from_pretrained(tmp_path / "better").classes == [
-        "background",
-        "disc",
-        "square",
-        "star",
-    ]
+    words = extending(taught / "star", tmp_path / "more", tmp_path / "better", "--classes", "star")
+    assert "trained star on" in said(*words)
+    model = SegmentationModel.from_pretrained(tmp_path / "better")
+    assert model.classes == ["background", "disc", "square", "star"]
     before, after = (StepFolder(path).method_state() for path in (taught / "star", tmp_path / "better"))
     assert torch.equal(before["counts"][:3], after["counts"][:3])
     assert after["counts"][3] > before["counts"][3]
@@ -118,14 +92,5 @@ def test_more_images_of_a_known_class(taught: Path, tmp_path: Path, said: Said) 
 
 
 def test_other_methods_only_add_classes(story: Path, tmp_path: Path, refused: Refused) -> None:
-    words = [
-        "extend",
-        story / "second",
-        "--data",
-        story / "tonight",
-        "--classes",
-        "star",
-        "--out",
-        tmp_path / "x",
-    ]
+    words = extending(story / "second", story / "tonight", tmp_path / "x", "--classes", "star")
     assert "only adds classes" in refused(*words, "--method", "recall")

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import tiss
-from tests.user.story import Refused, Said
+from tests.user.story import Refused, Said, extending
 from tiss.data.folder import Folder
 from tiss.engine.predictor import Predictor
 from tiss.engine.run_folder import StepFolder
@@ -70,8 +70,7 @@ def test_what_is_shown_is_what_the_saved_model_says(
     assert "forgot star" in said(
         "forget", tmp_path / "taught", "--classes", "star", "--out", tmp_path / "less"
     )
-    more = ["--data", solved / "moons", "--out", tmp_path / "more", "--device", "cpu"]
-    assert "moon" in said("extend", tmp_path / "taught", *more)
+    assert "moon" in said(*extending(tmp_path / "taught", solved / "moons", tmp_path / "more"))
 
 
 def test_teaching_again_starts_from_the_old_model(teaching: tiss.Teaching, solved: Path) -> None:

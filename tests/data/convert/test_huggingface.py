@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from tests.data.test_huggingface import mask, picture, table
+from tests.data.samples import columns
+from tests.data.test_huggingface import table
 from tiss.data.convert import Options, read_huggingface, write_folder
 from tiss.data.folder import Folder
 from tiss.errors import TissError
@@ -48,13 +50,14 @@ def test_parquet_of_plain_bytes(root: Path, tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    def data(image: object) -> bytes:
+    def data(pixels: np.ndarray) -> bytes:
         buffer = io.BytesIO()
-        image.save(buffer, "PNG")  # type: ignore[attr-defined]
+        Image.fromarray(pixels).save(buffer, "PNG")
         return buffer.getvalue()
 
-    columns = {"image": [{"bytes": data(picture(7)), "path": None}], "mask": [data(mask([0, 1]))]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), root / "data/train.parquet")
+    image = data(np.full((8, 12, 3), 7, np.uint8))
+    rows = {"image": [{"bytes": image, "path": None}], "mask": [data(columns([0, 1]))]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), root / "data/train.parquet")
     write_folder(read_huggingface(root), tmp_path / "out", Options(test_share=0))
     label = Folder(str(tmp_path / "out")).read("train", "train-0000000").label.numpy()
     assert np.array_equal(label[0], np.repeat([0, 1], 6))
