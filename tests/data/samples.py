@@ -1,9 +1,17 @@
 """Small made-up data sets on disk for the readers' tests."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """An image file: bool is black and white, as tools keep masks of objects."""
+    data = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8) * 255 if pixels.dtype == bool else pixels).save(data, "PNG")
+    return data.getvalue()
 
 
 def write_picture(path: Path, width: int = 12, height: int = 8, value: int = 90) -> None:

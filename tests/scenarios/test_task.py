@@ -41,6 +41,7 @@ def test_explicit_groups_as_text_and_lists() -> None:
     assert parse_task("cat,dog/person/tv", ANIMALS) == ((1, 2), (3,), (4,))
     assert parse_task([["tv"], ["cat"]], ANIMALS) == ((4,), (1,))
     assert task_name(((4,), (1,)), ANIMALS) == "tv/cat"
+    assert task_name(((1,), (2, 3), (4,)), ANIMALS) == "cat/dog,person/tv"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.engine.test_checkpoint import GoesDown
 from tests.user.story import Patch, Refused, Said, change, second_step, tiss, write_folder
 from tiss.engine.loop import LossLog
 from tiss.models import SegmentationModel
@@ -197,10 +198,6 @@ def test_a_mask_transformer_is_trained_with_a_method_that_fits_it(story: Path, t
     words = ["--encoder", "vit_micro_patch8", "--decoder", "mask", "--epochs", 1, "--size", 32]
     tiss("train", story / "warehouse", "--out", tmp_path / "out", *words, "--pretrained", "none")
     assert SegmentationModel.from_pretrained(tmp_path / "out").record["method"] == "mib"
-
-
-class GoesDown(BaseException):
-    """The machine, at any moment: nobody catches it."""
 
 
 @pytest.mark.parametrize("command", ["train", "extend"])

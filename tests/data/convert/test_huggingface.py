@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from tests.data.samples import columns
+from tests.data.samples import columns, png
 from tests.data.test_huggingface import table
 from tiss.data.convert import Options, read_huggingface, write_folder
 from tiss.data.folder import Folder
@@ -45,18 +44,11 @@ def test_parquet(root: Path, tmp_path: Path) -> None:
 
 def test_parquet_of_plain_bytes(root: Path, tmp_path: Path) -> None:
     """Written by pandas or pyarrow, the columns are bytes, or structures of bytes and path."""
-    import io
-
     import pyarrow
     import pyarrow.parquet
 
-    def data(pixels: np.ndarray) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG")
-        return buffer.getvalue()
-
-    image = data(np.full((8, 12, 3), 7, np.uint8))
-    rows = {"image": [{"bytes": image, "path": None}], "mask": [data(columns([0, 1]))]}
+    image = png(np.full((8, 12, 3), 7, np.uint8))
+    rows = {"image": [{"bytes": image, "path": None}], "mask": [png(columns([0, 1]))]}
     pyarrow.parquet.write_table(pyarrow.table(rows), root / "data/train.parquet")
     write_folder(read_huggingface(root), tmp_path / "out", Options(test_share=0))
     label = Folder(str(tmp_path / "out")).read("train", "train-0000000").label.numpy()

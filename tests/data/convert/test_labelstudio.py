@@ -1,7 +1,6 @@
 """Label Studio's JSON, with what real exports have: percent, several annotators, hashes before names, other results."""
 
 import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from tests.data.samples import write_picture
+from tests.data.samples import png, write_picture
 from tiss.data.convert import Options, read_labelstudio, write_folder
 from tiss.data.convert.labelstudio import Brush
 from tiss.data.folder import Folder
@@ -115,9 +113,8 @@ def test_an_export(save: Any, tmp_path: Path) -> None:
     painted = np.zeros((8, 12), np.uint8)
     painted[6:, 10:] = 255
     painted[3, 3] = 255
-    stamp = io.BytesIO()
-    Image.fromarray(np.dstack([np.zeros((8, 12, 3), np.uint8), painted])).save(stamp, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(stamp.getvalue()).decode()
+    stamp = png(np.dstack([np.zeros((8, 12, 3), np.uint8), painted]))
+    url = "data:image/png;base64," + base64.b64encode(stamp).decode()
     objects = [
         LEFT_HALF,
         region("brush", "cat", format="rle", rle=encode_brush(painted)),

@@ -1,11 +1,9 @@
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
+from tests.data.samples import png
 from tiss.data.convert.labels import Polygon, Runs, Stamp, ellipse, fill_ring, paint
 from tiss.errors import TissError
 
@@ -85,21 +83,15 @@ def test_runs_go_down_the_columns() -> None:
         Runs(3, 2, (6,)).cover(9, 9)
 
 
-def stamp(array: np.ndarray) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(array).save(data, "PNG")
-    return data.getvalue()
-
-
 def test_stamps_are_cut_at_the_border() -> None:
-    full = stamp(np.full((4, 4), 255, np.uint8))
+    full = png(np.full((4, 4), 255, np.uint8))
     for left, top, area in ((0, 0, 16), (-1, -3, 3), (6, 6, 4), (8, 0, 0), (-4, 0, 0)):
         patch = Stamp(full, left, top).cover(8, 8)
         assert patch.area() == area, (left, top)
         assert paint([("a", Stamp(full, left, top))], 8, 8, {"a": 1}).sum() == area
     transparent = np.zeros((2, 2, 4), np.uint8)
     transparent[0, 0, 3] = 9
-    assert Stamp(stamp(transparent), 0, 0).cover(8, 8).inside.tolist() == [[True, False], [False, False]]
+    assert Stamp(png(transparent), 0, 0).cover(8, 8).inside.tolist() == [[True, False], [False, False]]
     with pytest.raises(TissError, match="broken bitmap"):
         Stamp(b"hello", 0, 0).cover(8, 8)
 

@@ -1,7 +1,6 @@
 """CVAT, labelme and Supervisely, as their programs write it."""
 
 import base64
-import io
 import json
 import zlib
 from pathlib import Path
@@ -11,16 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.samples import write_picture
+from tests.data.samples import png, write_picture
 from tiss.data.convert import Options, read_cvat, read_labelme, read_supervisely, write_folder
 from tiss.data.folder import Folder
 from tiss.errors import TissError
-
-
-def png(inside: np.ndarray) -> bytes:
-    data = io.BytesIO()
-    Image.fromarray(inside.astype(np.uint8) * 255).save(data, "PNG")
-    return data.getvalue()
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def labelme_file(root: Path, name: str, shapes: list[dict[str, Any]]) -> Path:
 
 
 def test_labelme(tmp_path: Path) -> None:
-    stamp = base64.b64encode(png(np.ones((2, 2)))).decode()
+    stamp = base64.b64encode(png(np.ones((2, 2), bool))).decode()
     shapes = [
         ("dog", "polygon", [[0, 0], [4, 0], [4, 8], [0, 8]]),
         ("cat", "rectangle", [[4, 0], [6, 0], [6, 2], [4, 2]]),
@@ -144,7 +137,7 @@ def supervisely_project(root: Path, objects: list[dict[str, Any]], sets: tuple[s
     return root
 
 
-BITMAP = base64.b64encode(zlib.compress(png(np.array([[1, 0], [1, 1]])))).decode()
+BITMAP = base64.b64encode(zlib.compress(png(np.array([[1, 0], [1, 1]], bool)))).decode()
 HOLE = [[[2, 2], [4, 2], [4, 4], [2, 4]]]
 FIGURES = [
     ("polygon", [[0, 0], [6, 0], [6, 6], [0, 6]], HOLE),
