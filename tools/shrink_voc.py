@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tiss.data.benchmarks import VOC
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.errors import TissError
 from tiss.files import make_folder, read_bytes, read_json, recover, write_bytes, write_json
@@ -110,15 +111,6 @@ def mask_bytes(image: Image.Image, size: tuple[int, int]) -> bytes:
     return data.getvalue()
 
 
-def find_source(folder: Path) -> Path:
-    for candidate in (folder, folder / "VOC2012", folder / "VOCdevkit" / "VOC2012"):
-        if (candidate / "JPEGImages").is_dir():
-            return candidate
-    raise TissError(
-        f"no VOC2012/JPEGImages under {folder}; tiss data download voc --root {folder} fetches it"
-    )
-
-
 def jobs_of(source: Path, out: Path, side: int) -> Iterator[Job]:
     """Every picture that has a mask, by name."""
     masks: dict[str, list[Path]] = {}
@@ -131,7 +123,7 @@ def jobs_of(source: Path, out: Path, side: int) -> Iterator[Job]:
 
 def shrink_all(folder: Path, out: Path, side: int, workers: int | None, reporter: Reporter) -> int:
     """The whole data set; returns how many pictures it has."""
-    source, target = find_source(folder), out / "VOCdevkit" / "VOC2012"
+    source, target = VOC(str(folder)).root_path(), out / "VOCdevkit" / "VOC2012"
     if target.resolve() == source.resolve():
         raise TissError(f"{out}: holds the pictures that are to be read; give another folder")
     prepare(source, target, side)

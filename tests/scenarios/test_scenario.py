@@ -83,14 +83,21 @@ def test_read_gives_channels() -> None:
     assert sample.label.dtype == torch.uint8
 
 
-def test_step_without_images_is_refused() -> None:
-    with pytest.raises(TissError, match="step 1"):
-        load_scenario(FakeData({"train": {"a": {1}}, "test": {"t": {1}}}, classes=2), task="1-1")
-
-
-def test_data_without_a_task_asks_for_one() -> None:
-    with pytest.raises(TissError, match="task"):
-        load_scenario(FakeData(SMALL, classes=3))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": None}, "^task is needed: fake has no task of its own"),
+        ({"task": "1-1", "setup": "sequentiel"}, "^setup"),
+        ({"task": "1-1", "eval_images": 0}, r"^eval\.images 0"),
+        ({"task": "1-1", "holdout": 0.999999}, "^holdout"),
+        ({"task": "1-1", "protocol": "plob"}, "did you mean 'plop'"),
+        ({"task": "class2/class1", "setup": "disjoint"}, r"^task leaves step 0 \(disjoint\) without"),
+    ],
+)
+def test_mistakes_name_the_setting(options: dict[str, Any], message: str) -> None:
+    data = FakeData({"train": {"a": {1}, "b": {1, 2}}, "test": {"t": {1}}}, classes=2)
+    with pytest.raises(TissError, match=message):
+        load_scenario(data, **options)
 
 
 def test_description_has_counts() -> None:
@@ -139,8 +146,3 @@ def test_parts_can_be_set_alone() -> None:
     protocol = resolve_protocol(ProtocolConfig("mib", border="ignore", test_images="all", other="background"))
     assert (protocol.border, protocol.unseen, protocol.test_images) == ("ignore", "ignore", "all")
     assert protocol.other == "background"
-
-
-def test_unknown_name_suggests() -> None:
-    with pytest.raises(TissError, match="did you mean 'plop'"):
-        resolve_protocol("plob")
