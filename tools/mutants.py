@@ -27,8 +27,7 @@ AREAS = {
     "scores": ("evaluation/*.py", "evaluation/test_*.py"),
     "resume": (
         "engine/run.py engine/checkpoint.py engine/loop.py engine/session.py engine/run_folder.py",
-        "engine/test_run_folder.py engine/test_checkpoint.py engine/test_loop.py engine/test_walk.py "
-        "engine/test_full_disk.py cli/test_run.py",
+        "engine/test_run_folder.py engine/test_checkpoint.py engine/test_loop.py cli/test_run.py",
     ),
 }
 SWAPS: dict[type, type] = {

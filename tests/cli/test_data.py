@@ -10,8 +10,8 @@ from PIL import Image
 from tests.data.samples import make_folder, make_voc, write_mask, write_picture
 from tests.data.server import running
 from tests.data.test_benchmarks import matlab_file
-from tests.data.test_checks import FAULTS, break_everything
 from tests.data.test_download import make_zip
+from tests.data.test_folder import FAULTS, break_everything
 from tests.user.story import Patch, Refused, Said
 from tiss.cli.data import Kind
 from tiss.data.benchmarks import VOC

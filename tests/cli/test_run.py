@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +16,11 @@ from tests.user.story import Patch, Refused, Said, tiss
 from tiss.cli import grid
 from tiss.cli.main import main
 from tiss.config import RunConfig, from_mapping
+from tiss.data.folder import PairedDataset
 from tiss.data.shapes import Shapes
 from tiss.engine import recipes
 from tiss.engine.session import Session
-from tiss.methods.base import settings_from
+from tiss.methods.base import Method, settings_from
 from tiss.models import SegmentationModel
 
 
@@ -168,3 +171,27 @@ def test_the_demo_prints_a_table_and_writes_a_page(
     assert not re.search(r"(?:src|href)=.https?:", page)  # one file: nothing is fetched
     assert "--resume" in refused("demo", "--out", out)
     tiss("demo", "--out", out, "--resume")
+
+
+def test_settings_are_resolved_once_data_opened_once_and_each_step_begun_once(
+    tiny_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def counted(*values: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return plain(*values, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(recipes, "recipe_values")
+    count(PairedDataset, "__init__")
+    count(Method, "begin")
+    run = ["run", *tiny_flags, "--method", "mib", "--out", str(tmp_path / "run")]
+    assert main([*run, "--steps", "1"]) == 0
+    assert calls == {"recipe_values": 1, "__init__": 1, "begin": 1}
+    assert main([*run, "--resume"]) == 0
+    assert calls == {"recipe_values": 2, "__init__": 2, "begin": 2}

@@ -18,7 +18,7 @@ from tiss.errors import TissError
 from tiss.report.runs import experiments, load_results
 from tiss.report.tables import final_table, notes_of
 from tiss.scenarios import load_scenario
-from tiss.scenarios.memory import balanced, draw_memory
+from tiss.scenarios.task import balanced, draw_memory
 
 GROUPS = ((1, 2), (3,), (4,))
 PRESENT = {f"i{n:03}": frozenset({n % 4 + 1, n % 7 % 4 + 1}) for n in range(120)}

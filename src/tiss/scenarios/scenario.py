@@ -14,14 +14,15 @@ import numpy as np
 from tiss.config import ProtocolConfig
 from tiss.data.base import BACKGROUND, DATASETS, IGNORE, Dataset, Split
 from tiss.errors import TissError, listed, suggest
-from tiss.scenarios.memory import Exemplars, draw_memory
 from tiss.scenarios.task import (
     PARTITIONED,
     SETUPS,
+    Exemplars,
     Groups,
     OrderLike,
     TaskLike,
     check_lists,
+    draw_memory,
     first_by_hash,
     held_out,
     parse_task,

@@ -1,12 +1,12 @@
 """Which classes and images come when: tasks `a-b`, explicit groups, the order of the classes, the setups.
 
 Classes are given by name or by label value (1..K). Everything here returns label values. The images of a step follow
-from the setup or from published lists; some may be kept out of every step.
+from the setup or from published lists; some may be kept out of every step, and some of earlier steps in memory.
 """
 
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,8 @@ Groups = tuple[tuple[int, ...], ...]
 TaskLike = str | Sequence[Sequence[str | int]]
 OrderLike = str | Sequence[str | int]
 Present = Mapping[str, frozenset[int]]  # id → label values in its mask
+# id → the steps that the image comes from, whose classes are labelled in it
+Exemplars = dict[str, tuple[int, ...]]
 
 SETUPS = ("overlapped", "disjoint", "sequential", "partitioned", "domains")
 PARTITIONED = ("ade20k",)  # nearly every image holds a future class there: disjoint means partitioned instead
@@ -264,3 +266,45 @@ def _read_words(path: Path, ids: Sequence[str]) -> Sequence[str | int]:
     if words and words[0] not in ids and all(word.isdecimal() and len(word) < 10 for word in words):
         return [int(word) for word in words]
     return words
+
+
+def draw_memory(
+    lists: Sequence[Sequence[str]], groups: Groups, present: Present, size: int, seed: int
+) -> list[Exemplars]:
+    """The images in memory at each step, `size` in all: a function of the seed and the step.
+
+    Before each step the memory is drawn again from the images that it holds and those of the step before, so what it
+    gave up does not come back. Classes take turns in a random order; each takes an image, at random, in which it is
+    labelled (SSUL-M's class-balanced choice).
+
+    >>> draw_memory([["a", "b"], ["b", "c"], ["d"]], ((1,), (2,), (3,)), {id: frozenset({1, 2}) for id in "abcd"}, 9, 0)
+    [{}, {'a': (0,), 'b': (0,)}, {'a': (0,), 'b': (0, 1), 'c': (1,)}]
+    """
+    drawn: list[Exemplars] = [{}]
+    for step, ids in enumerate(lists[:-1]):
+        known = dict(drawn[-1])
+        for id in ids:
+            known[id] = (*known.get(id, ()), step)
+        labelled = {id: present[id] & set(chain(*(groups[s] for s in known[id]))) for id in known}
+        chosen = balanced(labelled, size, stream(seed, "memory", step + 1))
+        drawn.append({id: known[id] for id in chosen})
+    return drawn
+
+
+def balanced(labelled: Present, size: int, random: np.random.Generator) -> list[str]:
+    """`size` ids, sorted, or all with a class: the classes take one of theirs in turn."""
+    ids = sorted(labelled)
+    waiting: dict[int, deque[str]] = {value: deque() for value in sorted(set().union(*labelled.values()))}
+    for place in random.permutation(len(ids)).tolist():
+        for value in labelled[ids[place]]:
+            waiting[value].append(ids[place])
+    queues = [[*waiting.values()][place] for place in random.permutation(len(waiting)).tolist()]
+    chosen: set[str] = set()
+    while queues and len(chosen) < size:
+        for queue in queues:
+            while queue and queue[0] in chosen:
+                queue.popleft()
+            if queue and len(chosen) < size:
+                chosen.add(queue.popleft())
+        queues = [queue for queue in queues if queue]
+    return sorted(chosen)
