@@ -20,26 +20,16 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(folder / "warehouse", ["disc", "square"], 16)
     write_folder(folder / "stars", ["star"], 8, seed=1)
     write_folder(folder / "moons", ["moon"], 8, seed=2)
-    how = [
-        "--encoder",
-        "vit_micro_patch8",
-        "--method",
-        "analytic",
-        "--epochs",
-        20,
-        "--lr",
-        0.01,
-        "--device",
-        "cpu",
-    ]
-    tiss("train", folder / "warehouse", "--out", folder / "base", *how)
+    how = ("--method", "analytic", "--device", "cpu")
+    first = ("--encoder", "vit_micro_patch8", "--epochs", 20, "--lr", 0.01)
+    tiss("train", folder / "warehouse", "--out", folder / "base", *first, *how)
     for model, data, out in (
         ("base", "stars", "star"),
         ("base", "moons", "moon"),
         ("star", "moons", "star-moon"),
         ("moon", "stars", "moon-star"),
     ):
-        tiss("extend", folder / model, "--data", folder / data, "--out", folder / out, "--device", "cpu")
+        tiss("extend", folder / model, "--data", folder / data, "--out", folder / out, *how)
     return folder
 
 
