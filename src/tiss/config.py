@@ -114,7 +114,14 @@ class TrainConfig:
     power: float = setting(0.9, "power of the polynomial decay")
     warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step's")
     clip: float | None = setting(None, "largest gradient norm (0: no clipping)")
-    precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU, float32 on a CPU")
+    precision: Literal["auto", "float32", "bf16"] = setting(
+        "auto", "auto: bf16 on a GPU, and on CPUs that have it for features that are kept; else float32"
+    )
+    keep_features: bool = setting(
+        False,
+        "where nothing but the head is trained, compute the features of an image once (a CPU keeps them on disk "
+        "until the command ends): sums are over whole images, and heads see two random crops of each image",
+    )
     device: str = setting("auto", "auto, cpu, cuda or mps")
     loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: keep all decoded images there")
     workers: int | None = setting(None, "loader processes (None: by the machine)")

@@ -48,7 +48,27 @@ def test_features_are_computed_once_for_each_image_and_encoder(tmp_path: Path, c
     one(IMAGES[:3])
     assert computed[9:] == [3]  # nothing is looked up any more
     for logits, same in zip(found, expected, strict=True):
-        torch.testing.assert_close(logits, same)
+        torch.testing.assert_close(logits, same, rtol=1e-3, atol=1e-3)
+
+
+def test_bf16_changes_little_and_no_weight(tmp_path: Path):
+    model = make_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    exact = model.body(IMAGES)[0]
+    with FeatureCache(tmp_path, bf16=True).of(model):
+        found = model.body(IMAGES)[0]
+        assert torch.equal(model.body(IMAGES.flip(0))[0], found.flip(0))
+    assert 0 < (found - exact).norm() / exact.norm() < 0.02
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_large_features_are_not_rounded():
+    model = make_model()
+    with torch.no_grad():
+        model.encoder.norm.weight.mul_(1e6)
+    exact = model.body(IMAGES)[0]
+    with FeatureCache().of(model):
+        torch.testing.assert_close(model.body(IMAGES)[0], exact)
 
 
 @pytest.mark.parametrize("spoil", ["no room", "broken", "full"])

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -15,6 +16,7 @@ from tiss.cli.main import main
 from tiss.cli.run import config_from, run_flags
 from tiss.config import to_mapping
 from tiss.engine import grid as grid_module
+from tiss.engine.features import FeatureCache
 from tiss.engine.grid import command_of, expand, is_finished, plan, work
 from tiss.engine.progress import Reporter
 from tiss.engine.run import Run, run_experiment
@@ -66,6 +68,28 @@ def test_a_part_of_the_wrong_shape_is_named(
     file.write_text(yaml.safe_dump(table | changed))
     assert main(["grid", str(file), "--root", "there", "--list"]) == 2
     assert f"grid: {next(iter(changed))} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["analytic", "frozen"])
+def test_runs_share_features_and_end_as_they_would_alone(table: dict, method: str, tmp_path: Path):
+    still = {"encoder_lr": 0.0, "keep_features": True}
+    cells = plan(few(table, {"method": method, "train": still}, axes={"task": ["2-2", "2-1"]}))
+    grid, computed = tmp_path / "grid", Counter()
+
+    def count(self: FeatureCache, path: Path, *rest: object) -> None:
+        assert path.is_relative_to(grid / "features")
+        computed[path] += 1
+        keep(self, path, *rest)  # type: ignore[arg-type]
+
+    keep = FeatureCache.keep
+    with mock.patch.object(FeatureCache, "keep", count):
+        assert set(work(cells, grid, Reporter()).values()) == {"done"}
+    assert set(computed.values()) == {1} and not (grid / "features").exists()
+    last = f"step-{len(cells[1].run.scenario) - 1}"
+    run_experiment(replace(cells[1].config, out=str(tmp_path / "alone")), reporter=Reporter())
+    assert not (tmp_path / "alone" / "features").exists()
+    one, two = (folder / last / "model.safetensors" for folder in (tmp_path / "alone", cells[1].folder(grid)))
+    assert one.read_bytes() == two.read_bytes()
 
 
 def test_random_orders_are_a_run_each():

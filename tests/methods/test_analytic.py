@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tiss.engine.run import open_run, run_experiment
 from tiss.engine.session import Session
 from tiss.errors import TissError
 from tiss.files import read_tensors, write_tensors
-from tiss.methods.analytic import patch_shares
+from tiss.methods.analytic import patch_shares, sampled
 from tiss.methods.discriminant import ABSENT, Sums, pack, quantize, solve, unpack, with_own_head
 from tiss.models import from_pretrained
 from tiss.user.export import export_model
@@ -170,6 +171,21 @@ def test_shares_of_a_patch(size: tuple[int, int], padded: tuple[int, int]) -> No
     whole = F.pad(label, (0, padded[1] - size[1], 0, padded[0] - size[0]), value=255)
     hot = torch.stack([(whole == c).float() for c in range(3)], dim=1)
     assert torch.equal(found, F.avg_pool2d(hot, 8).flatten(2).transpose(1, 2))
+
+
+def test_a_sample_stands_for_all_patches_of_a_class_in_an_image() -> None:
+    generator = torch.Generator().manual_seed(0)
+    owner = torch.randint(-1, 4, (3, 50), generator=generator)
+    keys = torch.rand(3, 50, generator=generator)
+    factor = sampled(owner, keys, classes=4, most=5)
+    for image, channel in itertools.product(range(3), range(-1, 4)):
+        mine = owner[image] == channel
+        found, own = factor[image][mine], keys[image][mine]
+        count = int(mine.sum())
+        assert float(found.sum()) == pytest.approx(count if channel >= 0 else 0)
+        assert set(own[found > 0].tolist()) == set(own.sort().values[:5].tolist() if channel >= 0 else [])
+    assert torch.equal(sampled(owner[1:2], keys[1:2], 4, 5)[0], factor[1])  # whatever else is in the batch
+    assert torch.equal(sampled(owner, keys, 4, 50), (owner >= 0).float())
 
 
 def session_at(step: int, **method: Any) -> tuple[Session, Any]:

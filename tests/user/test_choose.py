@@ -57,7 +57,7 @@ def test_a_small_encoder_from_scratch_is_trained(story: Path, tmp_path: Path, ca
 def test_methods_that_take_too_long_are_skipped(
     story: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ):
-    monkeypatch.setattr(choose, "seconds_per_crop", lambda session: 1.0)
+    monkeypatch.setattr(choose, "seconds_per_crop", lambda session, bf16=False: 1.0)
     tiss(*automatic(story, tmp_path / "out", "--minutes", "0.1", "--images", story / "warehouse"))
     found = tried(tmp_path / "out")
     assert [name for name, one in found.items() if one["note"]] == ["recall", "mib"]
@@ -69,7 +69,7 @@ def test_methods_that_take_too_long_are_skipped(
 def test_a_long_command_says_what_would_be_shorter(
     story: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ):
-    monkeypatch.setattr(choose, "seconds_per_crop", lambda session: 100.0)
+    monkeypatch.setattr(choose, "seconds_per_crop", lambda session, bf16=False: 100.0)
     tiss(*second_step(story, tmp_path / "out"))
     assert "or --epochs" not in (text := capsys.readouterr().err) and "--epochs" in text
 

@@ -25,7 +25,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("star", "moons", "star-moon"),
         ("moon", "stars", "moon-star"),
     ):
-        tiss(*extending(folder / model, folder / data, folder / out))
+        tiss(*extending(folder / model, folder / data, folder / out, "--method", "analytic"))
     return folder
 
 

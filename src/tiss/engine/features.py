@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tiss.files import make_folder
 from tiss.models import Need, SegmentationModel
@@ -20,20 +22,35 @@ from tiss.models.model import Body
 
 Compute = Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
 RECENT = 8  # windows of images kept in memory
-LIMIT = 4 << 30  # bytes on disk, and never more than half of what is free there
+LIMIT = 12 << 30  # bytes on disk, and never more than half of what is free there
+LARGEST = 6e4  # beyond this a feature does not fit into 16 bits
 
 
 class FeatureCache:
     """What bodies that are not trained give for images, by the images' pixels, in files in a folder.
 
     Without a folder the last few are kept in memory, for models that are compared. An image is computed alone, so its
-    features depend neither on its batch nor on whether they were kept: what is learned is the same with any limit. Only
-    on a CPU: a GPU computes features about as fast as a disk reads them.
+    features depend neither on its batch nor on whether they were kept: what is learned is the same with any limit. They
+    are rounded to 16 bits. Only on a CPU: a GPU computes features about as fast as a disk reads them.
     """
 
-    def __init__(self, folder: Path | None = None, limit: int = LIMIT) -> None:
-        self.folder, self.recent = folder, dict[str, Tensor]()
+    def __init__(self, folder: Path | None = None, limit: int = LIMIT, bf16: bool = False) -> None:
+        """`bf16`: compute in this precision (see `computes_bf16`)."""
+        self.folder, self.recent, self.bf16 = folder, dict[str, Tensor](), bf16
         self.room = limit  # bytes that may still be written
+
+    @classmethod
+    @contextlib.contextmanager
+    def kept_in(cls, folder: Path, bf16: bool, is_main: bool = True) -> Iterator[FeatureCache]:
+        """A cache in a folder of its own; it takes gigabytes, so the first process removes it at the end."""
+        cache = cls(folder, bf16=bf16)
+        if is_main:
+            cache.clear()
+        try:
+            yield cache
+        finally:
+            if is_main:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def clear(self) -> None:
         """Removes what an earlier process left: a power cut may have spoilt it."""
@@ -50,7 +67,8 @@ class FeatureCache:
         bodies = [body for body in bodies if on_cpu and "forward" not in vars(body)]  # not looked up already
         try:
             for body in bodies:
-                body.forward = partial(self.forward, body, body.forward, digest(body))  # type: ignore[method-assign]
+                compute = in_bf16(body) if self.bf16 else body.forward
+                body.forward = partial(self.forward, body, compute, digest(body))  # type: ignore[method-assign]
             yield
         finally:
             for body in bodies:
@@ -64,9 +82,9 @@ class FeatureCache:
         images: Tensor,
         needs: tuple[Need, ...] = (),
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """`Body.forward`, looked up where only the decoder's map is asked for, in full precision."""
-        if set(needs) - {"decoder"} or images.dtype != torch.uint8 or torch.is_autocast_enabled("cpu"):
-            return compute(images, needs)
+        """`Body.forward`, looked up where only the decoder's map is asked for."""
+        if set(needs) - {"decoder"} or images.dtype != torch.uint8:
+            return type(body).forward(body, images, needs)
         with torch.no_grad():
             found = torch.cat([self.one(compute, name, image) for image in images.split(1)])
         return found, (found,) * len(needs)
@@ -78,16 +96,16 @@ class FeatureCache:
             if name + key not in self.recent:
                 for old in list(self.recent)[: len(self.recent) + 1 - RECENT]:
                     del self.recent[old]
-                self.recent[name + key] = compute(image)[0]
-            return self.recent[name + key]
+                self.recent[name + key] = rounded(compute(image)[0])
+            return self.recent[name + key].float()
         path = self.folder / name / f"{key}.npy"
         with contextlib.suppress(OSError, ValueError, EOFError):
-            return torch.from_numpy(np.load(path))
-        found = compute(image)[0]
+            return torch.from_numpy(np.load(path)).float()
+        found = rounded(compute(image)[0])
         if found.nbytes <= self.room:
             self.room -= found.nbytes
             self.keep(path, found.numpy())
-        return found
+        return found.float()
 
     def keep(self, path: Path, features: np.ndarray) -> None:
         temporary = path.with_suffix(f".{os.getpid()}")
@@ -100,6 +118,25 @@ class FeatureCache:
             self.room = 0
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def rounded(features: Tensor) -> Tensor:
+    """Features in 16 bits, where they fit."""
+    return features.half() if features.abs().max() < LARGEST else features.float()
+
+
+def in_bf16(body: Body) -> Compute:
+    """The forward pass of `body` in bf16, with weights converted once: autocast alone converts them for every image."""
+    fast = copy.deepcopy(body).requires_grad_(False)
+    for module in fast.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.to(torch.bfloat16)
+
+    def compute(*given: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with torch.autocast("cpu", torch.bfloat16):
+            return fast(*given)
+
+    return compute
 
 
 def digest(body: Body) -> str:

@@ -9,13 +9,15 @@ import shlex
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tiss.config import RunConfig, from_mapping, merge, to_mapping
 from tiss.data.base import Dataset
+from tiss.engine.device import computes_bf16
+from tiss.engine.features import FeatureCache
 from tiss.engine.progress import Reporter, duration
 from tiss.engine.results import read_results
 from tiss.engine.run import Run, open_run
@@ -247,13 +249,26 @@ def work(cells: list[Cell], grid: Path, reporter: Reporter, wait: float = 5.0) -
     bases = bases_of(cells)
     before = len(state)
     reporter.say(_progress(cells, grid, state, before, 0))
-    while left := [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]:
-        for cell in left:
-            state[cell.name] = _attempt(cell, bases, grid, reporter)
-            reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
-        if all(state[cell.name] == "elsewhere" for cell in left):
-            time.sleep(wait)  # other workers have what is left, or its base
+    with shared_features(cells, grid) as features:
+        while left := [cell for cell in cells if state.get(cell.name) not in ("done", "failed")]:
+            for cell in left:
+                state[cell.name] = _attempt(cell, bases, grid, reporter, features)
+                reporter.say(_progress(cells, grid, state, before, time.monotonic() - start))
+            if all(state[cell.name] == "elsewhere" for cell in left):
+                time.sleep(wait)  # other workers have what is left, or its base
     return state
+
+
+@contextmanager
+def shared_features(cells: list[Cell], grid: Path) -> Iterator[FeatureCache | None]:
+    """Features that the runs of one worker share; those of other workers keep their own, run by run."""
+    kept = [cell.run.config.train for cell in cells if cell.run.config.train.keep_features]
+    with claimed(grid, "features") if kept else nullcontext(False) as mine:
+        if not mine:
+            yield None
+            return
+        with FeatureCache.kept_in(grid / "features", computes_bf16(kept[0])) as features:
+            yield features
 
 
 def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int, seconds: float) -> str:
@@ -266,7 +281,9 @@ def _progress(cells: list[Cell], grid: Path, state: dict[str, str], before: int,
     return f"grid: {done} of {len(cells)} runs done, {failed} failed{estimate}"
 
 
-def _attempt(cell: Cell, bases: Mapping[str, Cell], grid: Path, reporter: Reporter) -> str:
+def _attempt(
+    cell: Cell, bases: Mapping[str, Cell], grid: Path, reporter: Reporter, features: FeatureCache | None
+) -> str:
     """One cell: done, failed, or busy elsewhere."""
     if is_finished(cell.folder(grid)):
         return "done"
@@ -286,9 +303,9 @@ def _attempt(cell: Cell, bases: Mapping[str, Cell], grid: Path, reporter: Report
                     if not mine:
                         return "elsewhere"
                     reporter.say(f"grid: first step {base.name}")
-                    execute(bases[base.name].run, base, None, reporter, steps=1)
+                    execute(bases[base.name].run, base, None, reporter, features, steps=1)
             reporter.say(f"grid: {folder.name}")
-            execute(cell.run, folder, str(base) if base else cell.config.base, reporter)
+            execute(cell.run, folder, str(base) if base else cell.config.base, reporter, features)
             failure.unlink(missing_ok=True)
             return "done"
     except Exception as error:  # one broken run must not stop the rest
@@ -309,10 +326,17 @@ def claimed(grid: Path, name: str) -> Iterator[bool]:
         lock.release()
 
 
-def execute(run: Run, folder: Path, base: str | None, reporter: Reporter, steps: int | None = None) -> None:
+def execute(
+    run: Run,
+    folder: Path,
+    base: str | None,
+    reporter: Reporter,
+    features: FeatureCache | None = None,
+    steps: int | None = None,
+) -> None:
     """Does the run, or its first steps, in another folder and from `base`; resumes what is there."""
     run = replace(run, folder=folder, config=replace(run.config, out=str(folder), base=base))
-    run.execute(resume=folder.exists(), steps=steps, reporter=reporter)
+    run.execute(resume=folder.exists(), steps=steps, reporter=reporter, features=features)
 
 
 def is_finished(folder: Path) -> bool:

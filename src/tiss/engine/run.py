@@ -1,7 +1,7 @@
 """One experiment: a loop over steps, from a configuration to results.json. It can be resumed at any moment."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from tiss import __version__
 from tiss.config import RunConfig
 from tiss.data.base import Dataset
 from tiss.engine.checkpoint import Journal, read_position
-from tiss.engine.device import World
+from tiss.engine.device import World, computes_bf16
+from tiss.engine.features import FeatureCache
 from tiss.engine.progress import Reporter, TerminalReporter
 from tiss.engine.recipes import default_encoder, resolve
 from tiss.engine.results import FORMAT
@@ -88,20 +89,33 @@ class Run:
         }
 
     def execute(
-        self, *, resume: bool = False, steps: int | None = None, reporter: Reporter | None = None
+        self,
+        *,
+        resume: bool = False,
+        steps: int | None = None,
+        reporter: Reporter | None = None,
+        features: FeatureCache | None = None,
     ) -> dict[str, Any]:
-        """Trains and tests every step that is not done yet; `steps` stops after the first so many."""
+        """Trains and tests every step that is not done yet; `steps` stops after the first so many.
+
+        `features` are those that a grid's runs share.
+        """
         config, files, world = self.config, self.files, World(self.config.train, self.folder)
         reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
         session: Session | None = None
-        with world.failures_explained(), files.opened(config, world, resume) as journal:
+        with world.failures_explained(), files.opened(config, world, resume) as journal, ExitStack() as stack:
+            if config.train.keep_features and features is None:
+                own = FeatureCache.kept_in(
+                    self.folder / "features", computes_bf16(config.train), world.is_main
+                )
+                features = stack.enter_context(own)
             if world.is_main:
                 self.note_environment(world, reporter)
             if config.train.tracker:
                 world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
             for step in list(self.scenario)[self.steps_done : steps]:
                 with resumable(files.checkpoint, step):
-                    session = session or self.start_session(step, world, reporter)
+                    session = session or self.start_session(step, world, reporter, features)
                     self.do_step(session, step, journal)
             if config.train.tracker:
                 world.accelerator.end_training()
@@ -120,7 +134,9 @@ class Run:
             if problems:
                 reporter.say(f"{split}: {len(problems)} faulty, left out; the first: {problems[0]}")
 
-    def start_session(self, step: Step, world: World, reporter: Reporter) -> Session:
+    def start_session(
+        self, step: Step, world: World, reporter: Reporter, features: FeatureCache | None
+    ) -> Session:
         """The session that does `step`: a new model, one from another run, or that of the step before."""
         model, state, config = None, None, self.config
         if step.index > 0:
@@ -128,7 +144,10 @@ class Run:
             model, state = last.model(), last.method_state()
         elif config.base:
             model = load_base(config.base, step, config)
-        return Session.start(config, step, model=model, state=state, world=world, reporter=reporter)
+        features = features if config.train.keep_features else None
+        return Session.start(
+            config, step, model=model, state=state, world=world, reporter=reporter, features=features
+        )
 
     def do_step(self, session: Session, step: Step, journal: Journal) -> None:
         """Trains a step, or adopts the first one from `base`; then tests and stores it, in space reserved before."""

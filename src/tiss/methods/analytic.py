@@ -29,8 +29,9 @@ from tiss.scenarios import Step
 HEADS = ("linear", "cosine", "random")  # those that read single patches
 PURE = 0.5  # a patch counts as unlabelled if more than this share of it is, and no class has a pixel there
 FIRST_BATCHES = 4  # give the mean and the deviation of the features
-ALL_PATCHES = 500  # images; of larger steps a part of the unlabelled patches enters the sums
-PART = 0.25
+# patches of a class in an image, or of its unlabelled ones, that enter the sums, as others are much like them; and
+# the same in all images of a step, so that few images give more each
+MOST, ENOUGH = 32, 8192
 
 
 @dataclass(frozen=True)
@@ -128,23 +129,21 @@ class Analytic(Method):
 
     def sums_of(self, step: Step, model: SegmentationModel, batches: Batches) -> Sums:
         """The sums over the images of one step: the same in one process and in several, up to rounding."""
-        part = 1.0 if len(step.train) <= ALL_PATCHES else PART
-        tally = Tally(model, step.seen, self.settings.patches, part)
+        tally = Tally(model, step.seen, self.settings.patches, max(MOST, ENOUGH // len(step.train)))
         for batch in batches():
             decoded, _ = model.body(batch.image)
             padded = model.resolution(batch.image).padded
             shares = patch_shares(batch.label, decoded.shape[-2:], padded, step.seen)
-            keys = self.keys(batch.ids, shares.shape[1], decoded.device)
-            tally.add(tokens(decoded).flatten(0, 1), shares.flatten(0, 1), keys)
+            tally.add(tokens(decoded), shares, self.keys(batch.ids, shares.shape[1], decoded.device))
         return tally.sums(step.train.labelled)
 
     def keys(self, ids: list[str], patches: int, device: torch.device) -> Tensor:
-        """A random number for every patch that depends on nothing but the seed and its image."""
+        """Random numbers, images × patches, that depend on nothing but the seed and the image."""
         drawn = []
         for id in ids:
             seed = seed_of(self.seed, "patches", id) >> 1
             drawn.append(torch.rand(patches, generator=torch.Generator().manual_seed(seed)))
-        return torch.cat(drawn).to(device)
+        return torch.stack(drawn).to(device)
 
     def state(self) -> dict[str, Tensor]:
         return dict(self.kept)
@@ -161,14 +160,14 @@ class Analytic(Method):
 class Tally:
     """Adds up the sums of one step, patch by patch, whether their features were computed just now or kept."""
 
-    def __init__(self, model: SegmentationModel, classes: int, patches: int, part: float = 1.0) -> None:
-        """`patches`: unlabelled ones to keep; `part`: the share of the unlabelled ones that enters the sums."""
+    def __init__(self, model: SegmentationModel, classes: int, patches: int, most: int) -> None:
+        """`patches`: unlabelled ones to keep; `most`: of a class in an image that enter the sums."""
         device, width, channels = (
             model.head.rows[0].device,
             model.head.rows[0].shape[1],
             model.decoder.channels,
         )
-        self.model, self.classes, self.patches, self.part = model, classes, patches, part
+        self.model, self.classes, self.patches, self.most = model, classes, patches, most
         self.scatter, self.class_sums, self.open_sum, self.counts, self.open_count = (
             torch.zeros(shape, dtype=torch.float64, device=device)
             for shape in ((width, width), (classes, width), (width,), (classes,), (1,))
@@ -177,22 +176,24 @@ class Tally:
         self.kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights
 
     def add(self, features: Tensor, shares: Tensor, keys: Tensor) -> None:
-        """Features n × D, what `patch_shares` says of them n × C, and n random numbers (see `Analytic.keys`)."""
-        features, labelled = features.float(), shares[:, 1:]
-        pure = (labelled.sum(dim=1) == 0) & (shares[:, BACKGROUND] > PURE)
-        unlabelled = shares[:, BACKGROUND] * pure
-        drawn = unlabelled * (keys < self.part) / self.part
-        used = (labelled.sum(dim=1) + drawn) > 0
+        """Features N × n × D, what `patch_shares` says of them N × n × C, and random numbers (see `Analytic.keys`)."""
+        labelled = shares[..., 1:]
+        some = labelled.sum(dim=2) > 0
+        open_share = shares[..., BACKGROUND] * (~some & (shares[..., BACKGROUND] > PURE))
+        owner = torch.where(some, labelled.argmax(dim=2) + 1, torch.where(open_share > 0, BACKGROUND, -1))
+        factor = sampled(owner, keys, self.classes, self.most)
+        used = factor > 0
+        labelled, drawn = (labelled[used] * factor[used, None], open_share[used] * factor[used])
         with without_autocast(features), exact_products():
-            random = project_of(self.model)(features[used])
-            weight = labelled[used].sum(dim=1) + drawn[used]
+            random = project_of(self.model)(features[used].float())
+            weight = labelled.sum(dim=1) + drawn
             self.scatter += (random * weight[:, None]).T @ random
-            self.class_sums[1:] += labelled[used].T @ random
-            self.open_sum += drawn[used] @ random
+            self.class_sums[1:] += labelled.T @ random
+            self.open_sum += drawn @ random
         self.counts[1:] += labelled.double().sum(dim=0)
         self.open_count += drawn.double().sum()
-        chosen = unlabelled > 0
-        new = (keys[chosen], features[chosen], unlabelled[chosen])
+        chosen = open_share > 0
+        new = (keys[chosen], features[chosen].float(), open_share[chosen])
         self.kept = smallest(tuple(map(torch.cat, zip(self.kept, new, strict=True))), self.patches)
 
     def sums(self, labelled: Iterable[int]) -> Sums:
@@ -240,6 +241,25 @@ def consistent(sums: Sums, classes: int) -> bool:
         and all(len(part) == patches for part in (sums.scales, sums.weights, sums.steps))
         and bool(((sums.steps >= 0) & (sums.steps < steps)).all())
     )
+
+
+def sampled(owner: Tensor, keys: Tensor, classes: int, most: int) -> Tensor:
+    """How often each of N × n patches counts: where a class owns more than `most` in an image, a sample stands for all.
+
+    The sample are those with the smallest keys. An owner of −1 is nobody.
+
+    >>> sampled(torch.tensor([[1, 1, 1, 2, -1]]), torch.tensor([[0.3, 0.1, 0.2, 0.9, 0.5]]), classes=3, most=2)
+    tensor([[0.0000, 1.5000, 1.5000, 1.0000, 0.0000]])
+    """
+    image = torch.arange(len(owner), device=owner.device)[:, None]
+    group = torch.where(owner < 0, 0, image * classes + owner + 1).flatten()
+    sizes = torch.bincount(group, minlength=len(owner) * classes + 1)
+    order = keys.flatten().argsort(stable=True)
+    order = order[group[order].argsort(stable=True)]  # by group, then by key
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[group[order]]
+    factor = (sizes / sizes.clamp(max=most).clamp(min=1))[group]
+    return torch.where((place < most) & (group > 0), factor, 0.0).view(owner.shape)
 
 
 def smallest(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:

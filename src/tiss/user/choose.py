@@ -215,9 +215,11 @@ def make_plan(ways: Sequence[Way], setting: Setting, minutes: float) -> tuple[di
     path = setting.work / f"plan-{'-'.join(names)}.json"  # a resumed command may ask for other methods
     if world.is_main and not path.exists():
         also, seconds = sum(len(images.names) for images in setting.more[1:]), {}
-        forward, tried = seconds_per_crop(ways[0].session), list[str]()
+        session, bf16, tried = ways[0].session, setting.features.bf16, list[str]()
+        looked_up, trained = seconds_per_crop(session, bf16), seconds_per_crop(session)
         for way in ways:
-            seconds[way.name] = forward * passes(way.session, setting.step, also)
+            once, other = passes(way.session, setting.step, also)
+            seconds[way.name] = looked_up * once + trained * other
             also = 0  # their features are there then
             if not tried or sum(map(seconds.__getitem__, [*tried, way.name])) <= 60 * minutes:
                 tried.append(way.name)
@@ -227,13 +229,14 @@ def make_plan(ways: Sequence[Way], setting: Setting, minutes: float) -> tuple[di
     return plan["seconds"], plan["tried"]
 
 
-def seconds_per_crop(session: Session) -> float:
-    """How long a forward pass of one training crop takes on this machine as it is now."""
+def seconds_per_crop(session: Session, bf16: bool = False) -> float:
+    """How long a forward pass of one training crop takes on this machine as it is now; `bf16` on a CPU."""
     body, size = session.model.body.eval(), session.config.data.crop
     assert size is not None
     image = torch.zeros(1, 3, size, size, dtype=torch.uint8, device=session.world.device)
     taken = math.inf
-    with torch.no_grad(), session.world.autocast():
+    half = torch.autocast("cpu", torch.bfloat16, enabled=bf16)
+    with torch.no_grad(), session.world.autocast(), half:
         for _ in range(4):  # the first one is slower, and another program may be in the way
             start = time.monotonic()
             body(image)[0].sum().item()
@@ -241,16 +244,19 @@ def seconds_per_crop(session: Session) -> float:
     return taken
 
 
-def passes(session: Session, step: Step, also: int) -> float:
-    """What training, test and comparison take, in forward passes of a crop; `also` are more images to compare."""
+def passes(session: Session, step: Step, also: int) -> tuple[float, float]:
+    """What a step takes in forward passes of a crop: those whose features are kept, and all other work.
+
+    `also` are more images to compare.
+    """
     plan, images, method = Plan.of(session.config, step.index), len(step.train), session.method
     later = step.index > 0
     looks = windows_per_image(step.train, plan.crop) * (images + len(step.test) + also)
     views = 0 if session.solves(step) else plan.epochs * images
     fixed = session.config.train.encoder_lr == 0 and not any(True for _ in session.model.decoder.parameters())
     if fixed or (later and method.frozen == "everything"):
-        return looks + min(VIEWS * images, views) + HEAD * views
-    return looks + (UPDATE + TEACHER * (later and method.uses_teacher)) * views
+        return looks + min(VIEWS * images, views), HEAD * views
+    return looks, (UPDATE + TEACHER * (later and method.uses_teacher)) * views
 
 
 def windows_per_image(split: Split, size: int) -> float:

@@ -33,7 +33,7 @@ from tiss.engine.session import freeze_copy
 from tiss.errors import TissError, suggest
 from tiss.evaluation.evaluate import slide_logits, window_slices
 from tiss.files import atomic_folder, inside, make_folder, write_text
-from tiss.methods.analytic import Tally, patch_shares
+from tiss.methods.analytic import ENOUGH, Tally, patch_shares
 from tiss.models import Output, SegmentationModel, tokens
 from tiss.palette import class_colours
 from tiss.user.changes import Comparison
@@ -241,7 +241,7 @@ class Teaching:
         if name not in model.classes:
             model.grow([name], "random")
         channel, method = model.classes.index(name), self._method
-        tally = Tally(model, len(model.classes), method.settings.patches)
+        tally = Tally(model, len(model.classes), method.settings.patches, ENOUGH)
         for one in used:
             tally.add(*self._patches(one, channel, len(model.classes)))
         method.load_state(self._sums.tensors())
@@ -287,7 +287,8 @@ class Teaching:
             grid = (found.shape[2], found.shape[3])
             shares.append(patch_shares(part, grid, self.model.resolution(part).padded, classes)[0])
         features = torch.cat([tokens(found)[0] for found in seen.maps])
-        return features, torch.cat(shares), self._method.keys([one.name], len(features), features.device)
+        keys = self._method.keys([one.name], len(features), features.device)
+        return features[None], torch.cat(shares)[None], keys
 
     def predict(self, name: str, before: bool = False) -> Prediction:
         """What the model that was taught last says of an image; `before`: what the old one says."""

@@ -12,6 +12,7 @@ import torch
 
 from tiss import __version__
 from tiss.config import DataConfig, EvalConfig, ModelConfig, RunConfig, TrainConfig
+from tiss.engine.device import computes_bf16
 from tiss.engine.features import FeatureCache
 from tiss.engine.predictor import Predictor, seen_size
 from tiss.engine.progress import Reporter, TerminalReporter, duration
@@ -163,11 +164,8 @@ def learn(
     size = sum(way.session.size_after(step) for way in ways) + PAGE
     space = reserve(existing(out), size) if world.is_main else nullcontext()
     with work.opened(config, world, options.resume) as journal, space, ExitStack() as stack:
-        features = FeatureCache(work.path / "features")
-        if world.is_main:
-            features.clear()
-            # gigabytes, which a stopped command must not leave behind
-            stack.callback(shutil.rmtree, work.path / "features", ignore_errors=True)
+        kept = FeatureCache.kept_in(work.path / "features", computes_bf16(config.train), world.is_main)
+        features = stack.enter_context(kept)
         minutes = options.minutes if isinstance(options, ExtendOptions) else 0.0
         freeze = (
             isinstance(options, TrainOptions) and not options.freeze and config.model.pretrained is not None
@@ -287,6 +285,7 @@ def make_config(
             # a warm-up meant for long runs would be all of a short one
             warmup=min(int(values.get("warmup") or 0), updates // 10),
             device=options.device,
+            keep_features=True,
             workers=0,
             save_every=max(1, updates // 10),
         ),
