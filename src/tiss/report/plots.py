@@ -45,9 +45,9 @@ def save_figure(drawn: Figure, path: Path) -> Path:
     """Writes a figure on white; the suffix (.svg, .png, .pdf) decides the format. Equal figures give equal bytes."""
     stream = io.BytesIO()
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-    drawn.savefig(
-        stream, format=path.suffix[1:], facecolor="white", dpi=DPI, bbox_inches="tight", metadata=undated
-    )
+    how: dict[str, Any] = {"facecolor": "white", "dpi": DPI, "bbox_inches": "tight", "metadata": undated}
+    with matplotlib.rc_context({"svg.hashsalt": "tiss"}):  # else ids are drawn at random
+        drawn.savefig(stream, format=path.suffix[1:], **how)
     if path.suffix == ".png":
         with Image.open(stream) as image:
             small = image.convert("RGB")
