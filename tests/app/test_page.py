@@ -106,6 +106,8 @@ def test_tab_with_curves_and_table(page: Browser):
     for word in ("moon", "mib", "recall"):
         assert word in text
     assert page.evaluate("document.querySelector('#run svg') !== null")
+    cell = "getComputedStyle(document.querySelector('#run tbody td:last-child'))"  # as in a report
+    assert page.evaluate(f"{cell}.borderTopWidth + {cell}.textAlign") == "0pxright"
 
 
 def test_no_file_of_the_machine_is_served(page: Browser, story: Path):

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image, ImageDraw
 
+from tests.user.story import write_folder
 from tiss.cli.main import main
+from tiss.models.timm_encoder import declare_torchvision_operators
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
@@ -84,6 +87,23 @@ def labelme_folder(folder: Path, names: list[str], labelled: list[str], seeds: r
             (folder / f"street-{seed}.json").write_text(json.dumps(document))
 
 
+def make_foreign(segformer: Path, unet: Path) -> None:
+    """Tiny random models of transformers and smp; one has a class called background, both see 64 pixels."""
+    declare_torchvision_operators()
+    transformers = pytest.importorskip("transformers")
+    smp = pytest.importorskip("segmentation_models_pytorch")
+    shape = {"hidden_sizes": [4, 4, 8, 8], "depths": [1] * 4, "num_attention_heads": [1, 1, 2, 2]}
+    config = transformers.SegformerConfig(
+        **shape, decoder_hidden_size=8, id2label={0: "background", 1: "car"}
+    )
+    transformers.SegformerForSemanticSegmentation(config).save_pretrained(segformer)
+    smp.Unet("tu-test_resnet", encoder_weights=None, classes=3, decoder_channels=(8,) * 5).save_pretrained(
+        unet
+    )
+    for one in (segformer, unet):
+        (one / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 64, "width": 64}}))
+
+
 def prepare(page: str, folder: Path) -> None:
     """Puts into the folder what the reader of the page has before the first command."""
     if page == "tutorial.md":
@@ -91,6 +111,9 @@ def prepare(page: str, folder: Path) -> None:
         labelme_folder(folder / "labelled-cars", ["Road", "Car"], ["Car"], range(100, 110))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))
         shutil.copy(ROOT / "examples" / "run_onnx.py", folder)
+    if page == "models.md":
+        write_folder(folder / "tonight", ["star"], 8, listed=[])
+        make_foreign(folder / "nvidia" / "segformer-b0-finetuned-ade-512-512", folder / "unet")
     if page == "teach.md":
         labelme_folder(folder / "labelled", ["Road", "Building"], ["Road", "Building"], range(12))
         labelme_folder(folder / "shots", list(COLOURS), [], range(200, 203))

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from tests.engine.processes import Launched
 from tests.user.story import Capture, Patch, Refused, second_step, tiss
 from tests.user.test_train import GoesDown, contents, report
 from tiss.engine.session import Session
@@ -153,6 +154,19 @@ def test_images_that_do_not_show_an_old_class_are_refused(story: Path, tmp_path:
     found = tried(tmp_path / "out")
     assert list(found) == ["recall", "analytic", "mib"]
     assert "disc" in found["analytic"]["note"] and "--minutes" in found["mib"]["note"]
+
+
+def test_two_processes_try_the_same_and_agree(story: Path, tmp_path: Path):
+    """What one method lacks, it lacks in both of them, and the others are tried; the first process writes."""
+    words = automatic(story, tmp_path / "out", "--epochs", 4)
+    launched = Launched(words[1:], tmp_path / "log", module=("tiss", "extend"))
+    assert launched.wait() == 0, launched.output()
+    found, history = tried(tmp_path / "out"), report(tmp_path / "out")
+    assert set(found) == {"analytic", "recall", "mib"} and "disc" in found["analytic"]["note"]
+    scores = {name: one["score"] for name, one in found.items() if one["score"] is not None}
+    assert set(scores) == {"recall", "mib"} and next(iter(found)) == max(scores, key=scores.__getitem__)
+    assert launched.output().count("mib: new classes") == 1 and history["star"]["after"] is not None
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "log"}
 
 
 def test_a_model_of_sigmoids_can_only_be_solved(story: Path, tmp_path: Path, refused: Refused):

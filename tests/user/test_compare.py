@@ -96,6 +96,8 @@ def test_a_class_that_shrinks_is_reported_without_any_label():
         (ClassChange("background", before=90.0, after=79.0), True, ["background"]),
         (ClassChange("background", agreement=1.3), True, ["background"]),
         (ClassChange("background", agreement=92.0), True, []),
+        (ClassChange("disc", area_before=0.2, area_after=0.1), False, ["disc"]),
+        (ClassChange("disc", area_before=0.04, area_after=0.0), False, []),  # both are shown as 0.0
         (ClassChange("star", "new", after=3.0), False, []),
     ],
 )

@@ -1,5 +1,6 @@
 """Models of other libraries: the same logits here, a new class, and back into the library's own format."""
 
+import importlib
 import json
 import math
 import os
@@ -210,7 +211,7 @@ def test_what_cannot_be_extended_is_one_line(story: Path, tmp_path: Path, refuse
     config = json.loads(path.read_text())
     command = ["extend", tmp_path / "s", "--data", story / "tonight", "--classes", "star"]
     for change, expected in (
-        ({"model_type": "mask2former"}, "head of a mask2former"),
+        ({"model_type": "mask2former"}, "head of a mask2former: extend a segformer, "),
         ({"depths": [3, 1, 1, 1]}, "is missing"),
         ({"id2label": {"0": "road", "5": "car"}}, "id2label"),
         ({"id2label": {"0": "road", "1": "road"}}, "'road' twice"),
@@ -260,31 +261,66 @@ def import_smp() -> Any:
     return pytest.importorskip("segmentation_models_pytorch")
 
 
-def same_there(network: Any, model: SegmentationModel, order: list[int]) -> None:
-    """Logits of pixels, with ImageNet's mean and deviation."""
-    images = torch.stack(IMAGES)
+IMAGENET = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+HALF = [0.5] * 3, [0.5] * 3  # of timm's tiny test networks
+
+
+def same_there(
+    network: Any, model: SegmentationModel, order: list[int], colours: tuple = IMAGENET, times: int = 1
+) -> None:
+    """Logits of pixels, on images repeated `times` to both sides."""
+    images = torch.stack(IMAGES).repeat(1, 1, times, times)
     with torch.inference_mode():
-        expected = network(normalise(images, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        expected = network(normalise(images, *colours))
         expected = expected["out"] if isinstance(expected, dict) else expected
         torch.testing.assert_close(model(images).pixels(), expected[:, order], atol=1e-4, rtol=1e-4)
 
 
-# a 3 × 3 convolution at full resolution, and a 1 × 1 one whose logits are upsampled with aligned corners
-@pytest.mark.parametrize("kind", ["Unet", "FPN"])
-def test_smp_there_and_back(kind: str, tmp_path: Path):
+CHANNELS = {"decoder_channels": (8,) * 5}
+SMP: dict[str, dict[str, Any]] = {
+    "Unet": CHANNELS,
+    "UnetPlusPlus": CHANNELS,
+    "MAnet": CHANNELS,
+    "Linknet": {},
+    "FPN": {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32},
+    "PSPNet": {"psp_out_channels": 8},
+    "DeepLabV3": {"decoder_channels": 8},
+    "DeepLabV3Plus": {"decoder_channels": 8},
+    "PAN": {"decoder_channels": 8},
+    "UPerNet": {"decoder_channels": 8},
+    "Segformer": {"decoder_segmentation_channels": 8},
+    "DPT": {
+        "decoder_intermediate_channels": (8,) * 4,
+        "decoder_fusion_channels": 8,
+        "dynamic_img_size": True,
+    },
+}
+
+
+def test_every_architecture_of_smp_is_tested():
+    known = import_smp().MODEL_ARCHITECTURES_MAPPING.values()
+    assert {one.__name__ for one in known} == set(SMP)
+
+
+SMALLEST = {kind: "tu-test_vit" if kind == "DPT" else "tu-test_resnet" for kind in SMP}
+
+
+@pytest.mark.parametrize(("kind", "encoder"), [*SMALLEST.items(), ("Segformer", "mit_b0")])
+def test_smp_there_and_back(kind: str, encoder: str, tmp_path: Path):
     library = import_smp()
-    shape = {"decoder_channels": (8, 8, 8, 8, 8)} if kind == "Unet" else {}
-    network = library.create_model(kind, "tu-mobilenetv3_small_050", None, classes=3, **shape).eval()
+    torch.manual_seed(0)
+    network = library.create_model(kind, encoder, None, classes=3, **SMP[kind]).eval()
     network.save_pretrained(tmp_path / "source")
     (tmp_path / "source" / "classes.txt").write_text("\n".join(NAMES))
-    model = from_foreign("smp", tmp_path / "source", (), options())
-    same_there(network, model, [1, 0, 2])
+    model = from_foreign("smp", tmp_path / "source", (), options(size=128))
+    colours = IMAGENET if encoder == "mit_b0" else HALF
+    same_there(network, model, [1, 0, 2], colours, 2)
     model.grow(["star"], "background")
     model.save_pretrained(tmp_path / "ours")
     model = SegmentationModel.from_pretrained(tmp_path / "ours")
     tiss.save_source(model, tmp_path / "back")
     assert (tmp_path / "back" / "classes.txt").read_text().split() == [*NAMES, "star"]
-    same_there(library.from_pretrained(tmp_path / "back").eval(), model, [1, 0, 2, 3][: len(model.classes)])
+    same_there(library.from_pretrained(tmp_path / "back").eval(), model, [1, 0, 2, 3], colours, 2)
 
 
 def test_one_output_is_a_sigmoid_against_the_background(tmp_path: Path):
@@ -302,24 +338,44 @@ def test_one_output_is_a_sigmoid_against_the_background(tmp_path: Path):
     torch.testing.assert_close(probability, positive, atol=1e-4, rtol=1e-4)
 
 
-def test_torchvision_there_and_back(story: Path, tmp_path: Path):
+BARE = {"weights": None, "weights_backbone": None}
+
+
+def make_torchvision(kind: str, path: Path) -> Any:
+    """A random network whose weights are in `path`, with those of the classifier that only training uses."""
     declare_torchvision_operators()
     models = pytest.importorskip("torchvision.models")
-    bare = {"weights": None, "weights_backbone": None}
     torch.manual_seed(0)
-    network = models.get_model("deeplabv3_mobilenet_v3_large", num_classes=3, aux_loss=True, **bare).eval()
-    torch.save(network.state_dict(), tmp_path / "old.pth")
-    named = options(names="road, background, car", allow_pickle=True)
-    same_there(network, from_foreign("torchvision", tmp_path / "old.pth", (), named), [1, 0, 2])
+    network = models.get_model(kind, num_classes=3, aux_loss=True, **BARE).eval()
+    torch.save(network.state_dict(), path)
+    return network
 
+
+def same_back(kind: str, path: Path, model: SegmentationModel) -> None:
+    models = importlib.import_module("torchvision.models")
+    assert tiss.save_source(model, path) == ["road", "background", "car", "star"]
+    back = models.get_model(kind, num_classes=4, aux_loss=False, **BARE).eval()
+    back.load_state_dict(torch.load(path))
+    same_there(back, model, [1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("kind", ["fcn_resnet50", "deeplabv3_resnet50"])
+def test_torchvision_there_and_back(kind: str, tmp_path: Path):
+    network = make_torchvision(kind, tmp_path / "old.pth")
+    named = options(names="road, background, car", allow_pickle=True, size=64)
+    model = from_foreign("torchvision", tmp_path / "old.pth", (), named)
+    same_there(network, model, [1, 0, 2])
+    model.grow(["star"], "background")
+    same_back(kind, tmp_path / "new.pth", model)
+
+
+def test_torchvision_extended(story: Path, tmp_path: Path):
+    make_torchvision(kind := "deeplabv3_mobilenet_v3_large", tmp_path / "old.pth")
     command = ["extend", tmp_path / "old.pth", "--names", "road,background,car", "--allow_pickle"]
     command += ["--data", story / "tonight", "--classes", "star", "--out", tmp_path / "new", "--size", 32]
     run(*command, *QUICK[2:], "--epochs", 1)
     model = SegmentationModel.from_pretrained(tmp_path / "new")
-    assert tiss.save_source(model, tmp_path / "new.pth") == ["road", "background", "car", "star"]
-    back = models.get_model("deeplabv3_mobilenet_v3_large", num_classes=4, aux_loss=False, **bare).eval()
-    back.load_state_dict(torch.load(tmp_path / "new.pth"))
-    same_there(back, model, [1, 0, 2, 3])
+    same_back(kind, tmp_path / "new.pth", model)
     assert model.record["parent"]["path"] == "../old.pth"
 
 

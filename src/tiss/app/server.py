@@ -128,9 +128,12 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
 
         return at(number), at(number - 1) if beside and number > 0 else ""
 
-    tiss = ["tiss"]  # the class inside of which the style sheet applies
+    # the class inside of which the style sheet applies, without gradio's own rules for tables
+    tiss: dict[str, Any] = {"elem_classes": ["tiss"], "apply_default_css": False}
     with gradio.Blocks(title="tiss", analytics_enabled=False, delete_cache=(600, 600)) as page:
-        gradio.Markdown(f"# {folder.resolve().name}\n{len(steps)} step(s), {len(everything)} classes")
+        gradio.Markdown(
+            f"# {folder.resolve().name}\n{len(steps)} {'steps' if last else 'step'}, {len(everything)} classes"
+        )
         with gradio.Tab("Segment"), gradio.Row():
             with gradio.Column(scale=1):
                 form = {"type": "filepath", "image_mode": None, "sources": ["upload", "clipboard"]}
@@ -140,10 +143,10 @@ def build(gradio: Any, steps: Steps, folder: Path) -> Any:
                 beside = gradio.Checkbox(False, label="old and new side by side", elem_id="beside", **hide)
                 shown = gradio.CheckboxGroup(everything, value=everything, label="classes", elem_id="classes")
             with gradio.Column(scale=2), gradio.Row():
-                before = gradio.HTML("", elem_id="before", elem_classes=tiss)
-                now = gradio.HTML(EMPTY, elem_id="now", elem_classes=tiss)
+                before = gradio.HTML("", elem_id="before", **tiss)
+                now = gradio.HTML(EMPTY, elem_id="now", **tiss)
         with gradio.Tab("Run"):
-            gradio.HTML(run_html(folder, steps), elem_id="run", elem_classes=tiss)
+            gradio.HTML(run_html(folder, steps), elem_id="run", **tiss)
         for component in (image, step, shown, beside):
             component.change(update, [image, step, shown, beside], [now, before], show_progress="minimal")
     return page

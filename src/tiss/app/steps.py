@@ -151,6 +151,10 @@ def changes_chart(classes: Sequence[str], reports: Sequence[Report]) -> Markup:
                         axis.plot(min(new, LARGEST), place, "o", ms=4, color=colour)
             above.set(title=f"step {step}", xlabel="IoU in %", xlim=(-3, 103))
             below.set(xlabel="area, % of that before", xlim=(-5, LARGEST + 5))
+            for axis in (above, below):
+                if not axis.lines:  # nothing was there before the first step
+                    axis.set(frame_on=False, xticks=[], xlabel="")
+                    axis.grid(False)
         axes[0, 0].set_yticks(range(len(rows)), rows, parse_math=False)
         axes[0, 0].set_ylim(len(rows) - 0.5, -0.5)
     return inline_svg(drawn, "app-changes")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tiss.data.classes import CLASS_FILES
 from tiss.errors import TissError
@@ -35,6 +36,14 @@ class Checkpoint:
     size: int = DEFAULT_SIZE
     mean: Colours = IMAGENET_MEAN
     std: Colours = IMAGENET_STD
+
+
+class LinspaceOnCpu(TorchFunctionMode):
+    """smp's MiT reads its drop rates from such a tensor while it is built; on "meta" there is nothing to read."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        on_cpu = {"device": "cpu"} if func is torch.linspace else {}
+        return func(*args, **{**(kwargs or {}), **on_cpu})
 
 
 class Library:
@@ -108,8 +117,8 @@ class Transformers(Library):
             kind = config.get("model_type")
         if kind not in self.classifiers:
             raise TissError(
-                f"{path}: no class can be added to the head of a {kind}: of transformers' models "
-                f"{', '.join(self.classifiers)} can be extended"
+                f"{path}: no class can be added to the head of a {kind}: extend a {', '.join(self.classifiers)} "
+                "instead, or a PyTorch module that ends in a classifier of pixels, with tiss.wrap"
             )
         choose_file(path, allow_pickle)
         names = read_names(config, path / CONFIG)
@@ -233,14 +242,19 @@ class SegmentationModelsPytorch(Library):
         }
         listed = path / CLASS_FILES[0]
         names = read_lines(listed) if listed.is_file() else None
-        colours = find_colours(path) or timm_colours(config["encoder_name"]) or (IMAGENET_MEAN, IMAGENET_STD)
+        colours = (
+            find_colours(path)
+            or timm_colours(str(config.get("encoder_name")))
+            or (IMAGENET_MEAN, IMAGENET_STD)
+        )
         return Checkpoint(description, state, names, read_size(path), *colours)
 
     def build(self, config: dict[str, Any], classes: int) -> nn.Module:
         known = {one.__name__: one for one in self.load().MODEL_ARCHITECTURES_MAPPING.values()}
         if config["_model_class"] not in known:
             raise TissError(f"{config['_model_class']!r} is none of its architectures")
-        return known[config["_model_class"]](**{**config, "classes": classes})
+        with LinspaceOnCpu():
+            return known[config["_model_class"]](**{**config, "classes": classes})
 
     def remove_head(self, network: Any) -> None:
         head = network.segmentation_head

@@ -46,7 +46,8 @@ class ClassChange:
 
     @property
     def shrinks(self) -> bool:
-        return self.area_change is not None and self.area_change < 100 * (SHRINKS - 1)
+        seen = percent(self.area_before) != percent(self.area_after)  # a report shows no difference else
+        return self.area_change is not None and self.area_change < 100 * (SHRINKS - 1) and seen
 
     def loss(self, background: bool = False) -> str:
         """What is lost that is worth a warning, in words; empty where nothing is."""

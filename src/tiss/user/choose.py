@@ -145,7 +145,7 @@ def learn(
             ) as error:  # of all processes: it cannot learn of the old classes from these images
                 if way is ways[-1] and not done:
                     raise
-                left.append(Trial(way.name, note=str(error)))
+                left.append(Trial(way.name, note=error.message))
                 say(str(left[-1]))
                 continue
             if world.is_main:

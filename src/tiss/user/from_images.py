@@ -68,7 +68,7 @@ def know_from_images(session: Session, step: Step, more: Sequence[ImageSet]) -> 
     if unseen:
         raise TissError(
             f"{session.method.name}: on no image at hand the old model is sure of {', '.join(unseen)}: "
-            "give images of it (images), or use mib",
+            "give more images (--images), or use mib",
             setting="method",
         )
 
