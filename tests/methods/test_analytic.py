@@ -64,6 +64,30 @@ def sums_of(features: Tensor, label: Tensor, labelled: list[int], classes: int) 
     return with_own_head(sums, identity, RIDGE)
 
 
+def test_a_head_of_parts_is_the_mean_of_the_heads_on_each() -> None:
+    features, label = blobs([1, 2, 3], 200, seed=1)
+    rows, biases = solve(sums_of(features, label, [1, 2, 3], 4), identity, RIDGE, shared=False, parts=2)
+    logits = torch.zeros(len(features), 3)
+    for part in features.chunk(2, dim=1):
+        alone, bias = solve(narrow_sums(part, label), identity, RIDGE, shared=False)
+        logits += (part @ alone.T + bias)[:, 1:] / 2
+    torch.testing.assert_close((features @ rows.T + biases)[:, 1:], logits, rtol=1e-4, atol=1e-3)
+
+
+def narrow_sums(features: Tensor, label: Tensor) -> Sums:
+    """Sums of labelled patches alone, of any width."""
+    hot, width = F.one_hot(label, 4).float(), features.shape[1]
+    empty = Sums.empty(width, width).grown(4)
+    return replace(
+        empty,
+        scatter=pack(features.double().T @ features.double()),
+        counts=hot.double().sum(dim=0),
+        sums=hot.T @ features,
+        open_counts=torch.zeros(1, dtype=torch.float64),
+        labelled=torch.ones(1, 4, dtype=torch.uint8),
+    )
+
+
 def test_the_head_is_the_linear_discriminant() -> None:
     """Within-class covariance, its inverse and priors, computed the plain way."""
     features, label = blobs([1, 2, 3], 200, seed=1)

@@ -191,7 +191,7 @@ def test_a_frozen_encoder_stays_as_it_was(story: Path, tmp_path: Path):
     first, frozen = (SegmentationModel.from_pretrained(path) for path in (story / "first", tmp_path / "out"))
     old, new = first.encoder.state_dict(), frozen.encoder.state_dict()
     assert all(torch.equal(old[name], new[name]) for name in old)
-    assert not torch.equal(first.head.rows[0], frozen.head.rows[0])
+    assert frozen.architecture.decoder == "blocks" and frozen.head.parts == 2
 
 
 def test_a_mask_transformer_is_trained_with_a_method_that_fits_it(story: Path, tmp_path: Path):
@@ -258,3 +258,23 @@ def test_another_command_replaces_one_that_was_given_up(
     assert "different" in refused(*words, "--seed", 7, "--resume", last=True)
     tiss(*words, "--seed", 7)
     assert not (tmp_path / "out.training").exists()
+
+
+def test_a_frozen_model_is_extended_and_exported(story: Path, tmp_path: Path):
+    words = ["--encoder", "vit_micro_patch8", "--freeze", "--size", 32, "--pretrained", story / "first"]
+    tiss("train", story / "warehouse", "--out", tmp_path / "one", *words)
+    tiss(
+        "extend",
+        tmp_path / "one",
+        "--data",
+        story / "tonight",
+        "--classes",
+        "star",
+        "--method",
+        "analytic",
+        "--out",
+        tmp_path / "two",
+    )
+    made = SegmentationModel.from_pretrained(tmp_path / "two")
+    assert made.architecture.decoder == "blocks" and made.classes[-1] == "star"
+    tiss("export", tmp_path / "two", "--data", story / "tonight", "--out", tmp_path / "two.onnx")

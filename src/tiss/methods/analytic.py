@@ -84,7 +84,7 @@ class Analytic(Method):
     def add(self, found: Sums, model: SegmentationModel) -> None:
         """Adds the sums of one more step to those kept, and solves the head."""
         with without_autocast(model.head.rows[0]), exact_products():
-            found = with_own_head(found, project_of(model), self.settings.ridge)
+            found = with_own_head(found, project_of(model), self.settings.ridge, parts_of(model))
         if self.kept:
             found = self.known(model).added(found)
         self.kept = found.thinned(self.settings.patches).tensors()
@@ -107,7 +107,7 @@ class Analytic(Method):
         """Sets the head to what the sums say."""
         how, head = self.settings, model.head
         with without_autocast(head.rows[0]), exact_products():
-            rows, biases = solve(self.known(model), project_of(model), how.ridge)
+            rows, biases = solve(self.known(model), project_of(model), how.ridge, parts=parts_of(model))
         sizes = model.group_sizes()
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
             head.rows[part].data.copy_(row)
@@ -294,6 +294,11 @@ def checksum(model: SegmentationModel) -> Tensor:
     """One number that tells the weights before the head from others."""
     sums = [parameter.detach().double().abs().sum() for parameter in model.body.parameters()]
     return torch.stack(sums).sum()[None]
+
+
+def parts_of(model: SegmentationModel) -> int:
+    """How many heads, each on a part of the features, the solved head is the mean of."""
+    return model.head.parts if isinstance(model.head, RandomHead) else 1
 
 
 def project_of(model: SegmentationModel) -> Project:

@@ -200,24 +200,32 @@ def unpack(triangle: Tensor, width: int) -> Tensor:
     return matrix
 
 
-def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tuple[Tensor, Tensor]:
+def solve(
+    sums: Sums, project: Project, ridge: float, shared: bool = True, parts: int = 1
+) -> tuple[Tensor, Tensor]:
     """Rows C × M and biases C of the head: logits are log posteriors up to a constant.
 
     With Σ the covariance within classes, w_c = Σ⁻¹ μ_c and b_c = −½ μ_cᵀ Σ⁻¹ μ_c + log π_c. Σ is the total covariance T
     (plus `ridge` times its mean variance) less that between classes, of rank C. `shared`: unlabelled patches are
-    shared out, else all are background.
+    shared out, else all are background. `parts`: the logits are the mean over so many heads, each on an equal part of
+    the features.
     """
     unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
     weight = open_weights(sums)
     total = sums.counts.sum() + sums.open_counts.sum()
     mean = (sums.sums.double().sum(dim=0) + sums.open_sum.double()) / total.clamp(min=1e-12)
-    factor = factored(sums, mean, total, ridge)
+    factors = factored(sums, mean, total, ridge, parts)
 
     def head(share: Tensor) -> tuple[Tensor, Tensor]:
         counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
         weighted = sums.sums.double() + (weight[:, None] * share).T.mm(unlabelled).double()
         means = weighted / counts.clamp(min=1e-12)[:, None] - mean
-        rows, biases = discriminants(means, counts / total, factor)
+        heads = [
+            discriminants(part, counts / total, factor)
+            for part, factor in zip(means.chunk(parts, dim=1), factors, strict=True)
+        ]
+        rows = torch.cat([rows for rows, _ in heads], dim=1) / parts
+        biases = torch.stack([biases for _, biases in heads]).mean(dim=0)
         return rows.float(), (biases - rows @ mean).float()
 
     share = unlabelled.new_zeros(len(unlabelled), sums.classes)
@@ -247,9 +255,18 @@ def share_out(sums: Sums, unlabelled: Tensor, rows: Tensor, biases: Tensor) -> T
     return odds.masked_fill(~allowed, -torch.inf).softmax(dim=1)
 
 
-def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float) -> Tensor:
-    """The Cholesky factor of T, with `ridge` times its mean variance added, or more where that is too little."""
+def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float, parts: int) -> list[Tensor]:
+    """The Cholesky factors of T's blocks, one for each of `parts`."""
     covariance = unpack(sums.scatter, len(mean)) / total.clamp(min=1e-12) - mean[:, None] * mean
+    width = len(mean) // parts
+    blocks = [
+        covariance[first : first + width, first : first + width] for first in range(0, len(mean), width)
+    ]
+    return [cholesky(block.clone(), ridge) for block in blocks]
+
+
+def cholesky(covariance: Tensor, ridge: float) -> Tensor:
+    """The factor with `ridge` times the mean variance added, or more where that is too little."""
     usual = covariance.diagonal().mean().clamp(min=1e-12)
     covariance.diagonal().add_(ridge * usual)
     if not torch.isfinite(covariance).all():
@@ -266,9 +283,9 @@ def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float) -> Tensor:
     return factor
 
 
-def with_own_head(sums: Sums, project: Project, ridge: float) -> Sums:
+def with_own_head(sums: Sums, project: Project, ridge: float, parts: int = 1) -> Sums:
     """The sums of one step with the head that this step gives alone: see `share_out`."""
-    rows, biases = solve(sums, project, ridge, shared=False)
+    rows, biases = solve(sums, project, ridge, shared=False, parts=parts)
     if not sums.open_counts.sum():  # all is labelled: as if one average patch were not
         biases[BACKGROUND] = -sums.counts.sum().log()
     known = (sums.counts > 0) & (torch.arange(sums.classes, device=rows.device) != BACKGROUND)

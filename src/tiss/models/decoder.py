@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiss.errors import TissError
-from tiss.models.encoder import Encoder
+from tiss.models.encoder import Encoder, Need
 from tiss.models.layers import Block, as_map, initialise_transformer
 from tiss.registry import Registry
 
@@ -28,10 +28,12 @@ class Decoder(nn.Module):
 
     channels: int  # of the map that it gives
     stride: int  # input pixels per pixel of the map
+    needs: tuple[Need, ...] = ()  # features of the encoder that it reads before the pyramid
+    parts: int = 1  # maps of equal width that its map consists of
     default_head: str = "linear"
 
     def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
-        """The encoder's maps, finest first, to N × D × h × w."""
+        """The features named in `needs`, then the encoder's maps, finest first, to N × D × h × w."""
         raise NotImplementedError
 
 
@@ -49,6 +51,29 @@ class LinearDecoder(Decoder):
 
     def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
         return pyramid[-1]
+
+
+@DECODERS.register("blocks")
+class BlocksDecoder(Decoder):
+    """The maps after three quarters of a vision transformer's blocks and after all, side by side, each normalised.
+
+    The earlier one changes less with light and season, the later one knows more about objects.
+    """
+
+    parts = 2
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        if encoder.family != "vit":
+            raise TissError(
+                f"blocks needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
+            )
+        self.needs = (max(1, encoder.depth * 3 // 4) - 1,)
+        self.channels, self.stride = 2 * encoder.channels, encoder.stride
+
+    def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
+        levels = [maps.movedim(1, -1) for maps in (pyramid[0], pyramid[-1])]
+        return torch.cat([F.layer_norm(maps, maps.shape[-1:]) for maps in levels], dim=-1).movedim(-1, 1)
 
 
 class ConvNormAct(nn.Sequential):
@@ -223,17 +248,23 @@ class LinearHead(Head):
 class RandomHead(Head):
     """One linear layer on φ = relu((x − shift) / scale · R) with a fixed Gaussian R, which is stored as its seed alone.
 
+    Where x consists of several maps, each has an equal part of φ.
+
     Its rows are meant to be solved, not trained. It computes in float32: solved rows are large and of both signs.
     """
 
     seed = 0
 
-    def __init__(self, channels: int, sizes: Sequence[int], width: int) -> None:
-        """`width` is the number of random features."""
+    def __init__(self, channels: int, sizes: Sequence[int], width: int, parts: int = 1) -> None:
+        """`width` is the number of random features; `parts` says of how many maps the decoder's consists."""
         super().__init__(width, sizes)
+        if width % parts:
+            raise TissError(f"{width}: must be a multiple of {parts}", setting="method.width")
+        self.parts = parts
         # RandomState's numbers are the same in every version of numpy, by its promise
-        matrix = np.random.RandomState(self.seed).standard_normal((width, channels)) / math.sqrt(channels)
-        self.register_buffer("matrix", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
+        drawn = np.random.RandomState(self.seed).standard_normal((width, channels // parts))
+        matrix = torch.from_numpy((drawn / math.sqrt(channels // parts)).astype(np.float32))
+        self.register_buffer("matrix", torch.block_diag(*matrix.chunk(parts)), persistent=False)
         self.register_buffer("shift", torch.zeros(channels))
         self.register_buffer("scale", torch.ones(()))
 

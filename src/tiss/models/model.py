@@ -105,10 +105,10 @@ class Architecture:
         if not (1 if self.head == "random" else 0) <= self.head_width <= 1 << 16:
             raise TissError(f"{self.head_width}: does not fit a head {self.head!r}", setting="head_width")
 
-    def make_head(self, channels: int, sizes: Sequence[int]) -> Head:
-        """The head on `channels` features, with the logits of each group; the first counts the background."""
-        width = {"width": self.head_width} if self.head_width else {}
-        return HEADS.get(self.head)(channels, sizes, **width)
+    def make_head(self, decoder: Decoder, sizes: Sequence[int]) -> Head:
+        """The head on a decoder's map, with the logits of each group; the first counts the background."""
+        random = {"width": self.head_width, "parts": decoder.parts} if self.head_width else {}
+        return HEADS.get(self.head)(decoder.channels, sizes, **random)
 
 
 class Body(nn.Module):
@@ -135,9 +135,10 @@ class Body(nn.Module):
         images = (images.to(self.mean.dtype) / 255 - self.mean) / self.std
         (height, width), stride = images.shape[-2:], self.encoder.stride
         images = F.pad(images, (0, -width % stride, 0, -height % stride))
-        pyramid, features = self.encoder(images, tuple(need for need in needs if need != "decoder"))
-        decoded = self.decoder(pyramid)
-        rest = iter(features)
+        read = self.decoder.needs
+        pyramid, features = self.encoder(images, (*read, *(need for need in needs if need != "decoder")))
+        decoded = self.decoder((*features[: len(read)], *pyramid))
+        rest = iter(features[len(read) :])
         return decoded, tuple(decoded if need == "decoder" else next(rest) for need in needs)
 
 
@@ -169,7 +170,7 @@ class SegmentationModel(nn.Module):
         encoder = make_encoder(architecture.encoder, options)
         decoder = DECODERS.get(architecture.decoder)(encoder)
         self.body = Body(encoder, decoder)
-        self.head: Head = architecture.make_head(decoder.channels, self.group_sizes())
+        self.head: Head = architecture.make_head(decoder, self.group_sizes())
 
     def group_sizes(self) -> list[int]:
         """The logits of each group; the first counts the background."""
@@ -179,7 +180,7 @@ class SegmentationModel(nn.Module):
         """Replaces the head by an untrained one."""
         self.architecture = replace(self.architecture, head=head, head_width=width)
         device = next(self.body.parameters()).device
-        self.head = self.architecture.make_head(self.decoder.channels, self.group_sizes()).to(device)
+        self.head = self.architecture.make_head(self.decoder, self.group_sizes()).to(device)
 
     @property
     def encoder(self) -> Encoder:

@@ -57,7 +57,10 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     out = check_out(options.out)
     dataset = LabelledFolder(options.folder)
     step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
-    model = ModelConfig(encoder, options.decoder, pretrained, allow_pickle=options.allow_pickle)
+    decoder = options.decoder
+    if decoder is None and options.freeze and options.method == "auto" and outline(encoder).family == "vit":
+        decoder = "blocks"  # nothing else adapts the features
+    model = ModelConfig(encoder, decoder, pretrained, allow_pickle=options.allow_pickle)
     automatic = "recall" if pretrained is None else "analytic"
     if resolve(model).head not in PATCHWISE:
         automatic = "mib"
