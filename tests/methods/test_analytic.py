@@ -48,7 +48,7 @@ def sums_of(features: Tensor, label: Tensor, labelled: list[int], classes: int) 
     flags[0, labelled] = 1
     sums = replace(
         Sums.empty(WIDTH, WIDTH),
-        scatter=pack(features.double().T @ features.double()),
+        scatter=pack((features.double().T @ features.double())[None]),
         counts=hot.double().sum(dim=0),
         sums=hot.T @ features,
         open_sum=features[~known].sum(dim=0),
@@ -66,7 +66,9 @@ def sums_of(features: Tensor, label: Tensor, labelled: list[int], classes: int) 
 
 def test_a_head_of_parts_is_the_mean_of_the_heads_on_each() -> None:
     features, label = blobs([1, 2, 3], 200, seed=1)
-    rows, biases = solve(sums_of(features, label, [1, 2, 3], 4), identity, RIDGE, shared=False, parts=2)
+    sums = sums_of(features, label, [1, 2, 3], 4)
+    halves = torch.stack([half.double().T @ half.double() for half in features.chunk(2, dim=1)])
+    rows, biases = solve(replace(sums, scatter=pack(halves)), identity, RIDGE, shared=False)
     logits = torch.zeros(len(features), 3)
     for part in features.chunk(2, dim=1):
         alone, bias = solve(narrow_sums(part, label), identity, RIDGE, shared=False)
@@ -80,7 +82,7 @@ def narrow_sums(features: Tensor, label: Tensor) -> Sums:
     empty = Sums.empty(width, width).grown(4)
     return replace(
         empty,
-        scatter=pack(features.double().T @ features.double()),
+        scatter=pack((features.double().T @ features.double())[None]),
         counts=hot.double().sum(dim=0),
         sums=hot.T @ features,
         open_counts=torch.zeros(1, dtype=torch.float64),
@@ -173,7 +175,7 @@ def test_features_that_are_not_finite_are_one_line() -> None:
 def test_a_triangle_holds_a_symmetric_matrix() -> None:
     matrix = torch.randn(5, 5)
     matrix = matrix + matrix.T
-    assert torch.equal(unpack(pack(matrix), 5), matrix.double())
+    assert torch.equal(unpack(pack(matrix[None]), 5)[0], matrix.double())
 
 
 def test_thinning_keeps_the_first_patches_of_every_step() -> None:
@@ -253,7 +255,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path, broken: str) -> No
     write_tensors(tmp_path / "state.safetensors", state)
     state = read_tensors(tmp_path / "state.safetensors")
     if broken == "shape":
-        state["scatter"] = state["scatter"][:-1]
+        state["scatter"] = state["scatter"][:, :-1]
     else:
         del state["labelled"]
     session.method.load_state(state)

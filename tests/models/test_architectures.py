@@ -13,7 +13,7 @@ from tiss.models import HEADS, SegmentationModel, choose_labels, outline, resolv
 from tiss.models.timm_encoder import knows
 
 DECODERS = {
-    "vit_micro_patch8": ("linear", "mask", "blocks"),
+    "vit_micro_patch8": ("linear", "mask", "levels"),
     "resnet_micro": ("deeplabv3", "deeplabv3plus", "linear", "mlp"),
     "mit_micro": ("mlp", "linear"),
     "swin_micro": ("mlp", "linear"),

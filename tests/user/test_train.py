@@ -191,7 +191,7 @@ def test_a_frozen_encoder_stays_as_it_was(story: Path, tmp_path: Path):
     first, frozen = (SegmentationModel.from_pretrained(path) for path in (story / "first", tmp_path / "out"))
     old, new = first.encoder.state_dict(), frozen.encoder.state_dict()
     assert all(torch.equal(old[name], new[name]) for name in old)
-    assert frozen.architecture.decoder == "blocks" and frozen.head.parts == 2
+    assert frozen.architecture.decoder == "levels" and frozen.head.parts == 3
 
 
 def test_a_mask_transformer_is_trained_with_a_method_that_fits_it(story: Path, tmp_path: Path):
@@ -276,5 +276,5 @@ def test_a_frozen_model_is_extended_and_exported(story: Path, tmp_path: Path):
         tmp_path / "two",
     )
     made = SegmentationModel.from_pretrained(tmp_path / "two")
-    assert made.architecture.decoder == "blocks" and made.classes[-1] == "star"
+    assert made.architecture.decoder == "levels" and made.classes[-1] == "star"
     tiss("export", tmp_path / "two", "--data", story / "tonight", "--out", tmp_path / "two.onnx")

@@ -184,7 +184,7 @@ def base_key(run: Run) -> str | None:
     if config.base is not None:
         return None
     method = build_method(config.method, len(run.scenario))
-    if method.solved and config.train.encoder_lr == 0 and config.model.decoder == "linear":
+    if method.solved and config.train.encoder_lr == 0 and config.model.decoder in ("linear", "levels"):
         return None
     mapping = to_mapping(config)
     later = ("step_epochs", "step_lr")

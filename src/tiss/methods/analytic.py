@@ -37,7 +37,7 @@ MOST, ENOUGH = 32, 8192
 @dataclass(frozen=True)
 class AnalyticSettings(Settings):
     width: int = setting(2048, "random features per patch (0: the encoder's own features)")
-    patches: int = setting(32768, "unlabelled patches kept of all steps together, a byte per feature")
+    patches: int = setting(24576, "unlabelled patches kept of all steps together, a byte per feature")
     ridge: float = setting(1e-3, "regularization, as a share of the features' mean variance")
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Analytic(Method):
     def add(self, found: Sums, model: SegmentationModel) -> None:
         """Adds the sums of one more step to those kept, and solves the head."""
         with without_autocast(model.head.rows[0]), exact_products():
-            found = with_own_head(found, project_of(model), self.settings.ridge, parts_of(model))
+            found = with_own_head(found, project_of(model), self.settings.ridge)
         if self.kept:
             found = self.known(model).added(found)
         self.kept = found.thinned(self.settings.patches).tensors()
@@ -94,7 +94,7 @@ class Analytic(Method):
         """The sums of the steps so far, checked to belong to `model`."""
         device, width = next(model.parameters()).device, model.head.rows[0].shape[1]
         kept = {name: tensor.to(device) for name, tensor in self.kept.items()}
-        sums = Sums.of(kept, model.decoder.channels, width)
+        sums = Sums.of(kept, model.decoder.channels, width, parts_of(model))
         if not consistent(sums, len(model.classes)):
             raise TissError(
                 "the sums kept with the model are damaged: copy its folder again", setting="method"
@@ -107,7 +107,7 @@ class Analytic(Method):
         """Sets the head to what the sums say."""
         how, head = self.settings, model.head
         with without_autocast(head.rows[0]), exact_products():
-            rows, biases = solve(self.known(model), project_of(model), how.ridge, parts=parts_of(model))
+            rows, biases = solve(self.known(model), project_of(model), how.ridge)
         sizes = model.group_sizes()
         for part, row, bias in zip(range(len(sizes)), rows.split(sizes), biases.split(sizes), strict=True):
             head.rows[part].data.copy_(row)
@@ -115,7 +115,8 @@ class Analytic(Method):
 
     def replace_head(self, model: SegmentationModel, batches: Batches) -> None:
         """A head to be solved for the one that step 0 was trained with."""
-        model.set_head("random" if self.settings.width else "linear", self.settings.width)
+        width, parts = self.settings.width, model.decoder.parts
+        model.set_head("random" if width else "linear", width // parts * parts)
         model.rule = "softmax"  # also where the encoder was trained with sigmoids
         if not isinstance(model.head, RandomHead):
             return
@@ -162,15 +163,13 @@ class Tally:
 
     def __init__(self, model: SegmentationModel, classes: int, patches: int, most: int) -> None:
         """`patches`: unlabelled ones to keep; `most`: of a class in an image that enter the sums."""
-        device, width, channels = (
-            model.head.rows[0].device,
-            model.head.rows[0].shape[1],
-            model.decoder.channels,
-        )
+        rows, channels, parts = model.head.rows[0], model.decoder.channels, parts_of(model)
+        device, width = rows.device, rows.shape[1]
+        own = width // parts
         self.model, self.classes, self.patches, self.most = model, classes, patches, most
         self.scatter, self.class_sums, self.open_sum, self.counts, self.open_count = (
             torch.zeros(shape, dtype=torch.float64, device=device)
-            for shape in ((width, width), (classes, width), (width,), (classes,), (1,))
+            for shape in ((parts, own, own), (classes, width), (width,), (classes,), (1,))
         )
         none = torch.empty(0, device=device)
         self.kept: tuple[Tensor, ...] = (none, none.view(0, channels), none)  # keys, features, weights
@@ -187,7 +186,10 @@ class Tally:
         with without_autocast(features), exact_products():
             random = project_of(self.model)(features[used].float())
             weight = labelled.sum(dim=1) + drawn
-            self.scatter += (random * weight[:, None]).T @ random
+            by_part = random.view(len(random), *self.scatter.shape[:2]).movedim(
+                1, 0
+            )  # parts × n × their width
+            self.scatter += (by_part * weight[:, None]).mT @ by_part
             self.class_sums[1:] += labelled.T @ random
             self.open_sum += drawn @ random
         self.counts[1:] += labelled.double().sum(dim=0)

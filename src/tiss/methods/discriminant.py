@@ -25,9 +25,12 @@ Project = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of M features over the patches of S steps for C channels, and the K unlabelled patches kept, D wide."""
+    """Sums of M features over the patches of S steps for C channels, and the K unlabelled patches kept, D wide.
 
-    scatter: Tensor  # M(M+1)/2, float32: the upper triangle of Σ w φφᵀ over all patches
+    The features are P parts of m = M / P, and the head is the mean of a head on each.
+    """
+
+    scatter: Tensor  # P × m(m+1)/2, float32: the upper triangles of Σ w φφᵀ over all patches, part by part
     counts: Tensor  # C, float64: weight of the patches labelled with each class
     sums: Tensor  # C × M, float32: their Σ w φ
     open_sum: Tensor  # M, float32: Σ w φ of the unlabelled patches
@@ -44,10 +47,11 @@ class Sums:
     own_biases: Tensor  # C, float32
 
     @classmethod
-    def empty(cls, channels: int, width: int) -> Sums:
+    def empty(cls, channels: int, width: int, parts: int = 1) -> Sums:
         """Sums over no patch; `channels` is D, `width` M."""
+        own = width // parts
         return cls(
-            scatter=torch.zeros(width * (width + 1) // 2),
+            scatter=torch.zeros(parts, own * (own + 1) // 2),
             counts=torch.zeros(0, dtype=torch.float64),
             sums=torch.zeros(0, width),
             open_sum=torch.zeros(width),
@@ -70,15 +74,16 @@ class Sums:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], channels: int, width: int) -> Sums:
+    def of(cls, tensors: Mapping[str, Tensor], channels: int, width: int, parts: int) -> Sums:
         """From tensors of a file, refused where names or shapes do not fit a head on `channels` features."""
-        expected = cls.empty(channels, width).tensors()
+        expected = cls.empty(channels, width, parts).tensors()
         fits = set(tensors) == set(expected) and all(
             tensors[name].ndim == tensor.ndim
             and tensors[name].dtype == tensor.dtype
             and (tensor.ndim == 0 or tensors[name].shape[-1] == tensor.shape[-1] or tensor.shape[-1] == 0)
             for name, tensor in expected.items()
         )
+        fits = fits and len(tensors["scatter"]) == parts
         if not fits:
             raise TissError(
                 "the sums kept with the model do not fit its encoder, or are of another version: make it again with "
@@ -186,35 +191,33 @@ def quantize(features: Tensor) -> tuple[Tensor, Tensor]:
     return (features / scales[:, None]).round().to(torch.int8), scales
 
 
-def pack(matrix: Tensor) -> Tensor:
-    """The upper triangle of a symmetric matrix, float32."""
-    rows, columns = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
-    return matrix[rows, columns].float()
+def pack(matrices: Tensor) -> Tensor:
+    """The upper triangles of symmetric matrices P × m × m, float32."""
+    rows, columns = torch.triu_indices(*matrices.shape[1:], device=matrices.device)
+    return matrices[:, rows, columns].float()
 
 
-def unpack(triangle: Tensor, width: int) -> Tensor:
-    """The symmetric matrix of an upper triangle, float64."""
-    rows, columns = torch.triu_indices(width, width, device=triangle.device)
-    matrix = torch.zeros(width, width, dtype=torch.float64, device=triangle.device)
-    matrix[rows, columns] = matrix[columns, rows] = triangle.double()
-    return matrix
+def unpack(triangles: Tensor, width: int) -> Tensor:
+    """The symmetric matrices P × m × m of upper triangles, float64."""
+    rows, columns = torch.triu_indices(width, width, device=triangles.device)
+    matrices = torch.zeros(len(triangles), width, width, dtype=torch.float64, device=triangles.device)
+    matrices[:, rows, columns] = matrices[:, columns, rows] = triangles.double()
+    return matrices
 
 
-def solve(
-    sums: Sums, project: Project, ridge: float, shared: bool = True, parts: int = 1
-) -> tuple[Tensor, Tensor]:
+def solve(sums: Sums, project: Project, ridge: float, shared: bool = True) -> tuple[Tensor, Tensor]:
     """Rows C × M and biases C of the head: logits are log posteriors up to a constant.
 
     With Σ the covariance within classes, w_c = Σ⁻¹ μ_c and b_c = −½ μ_cᵀ Σ⁻¹ μ_c + log π_c. Σ is the total covariance T
     (plus `ridge` times its mean variance) less that between classes, of rank C. `shared`: unlabelled patches are
-    shared out, else all are background. `parts`: the logits are the mean over so many heads, each on an equal part of
-    the features.
+    shared out, else all are background.
     """
     unlabelled = project(sums.patches.float() * sums.scales[:, None])  # K × M, float32
     weight = open_weights(sums)
     total = sums.counts.sum() + sums.open_counts.sum()
     mean = (sums.sums.double().sum(dim=0) + sums.open_sum.double()) / total.clamp(min=1e-12)
-    factors = factored(sums, mean, total, ridge, parts)
+    factors = factored(sums, mean, total, ridge)
+    parts = len(factors)
 
     def head(share: Tensor) -> tuple[Tensor, Tensor]:
         counts = sums.counts + (weight[:, None] * share).double().sum(dim=0)
@@ -255,14 +258,11 @@ def share_out(sums: Sums, unlabelled: Tensor, rows: Tensor, biases: Tensor) -> T
     return odds.masked_fill(~allowed, -torch.inf).softmax(dim=1)
 
 
-def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float, parts: int) -> list[Tensor]:
-    """The Cholesky factors of T's blocks, one for each of `parts`."""
-    covariance = unpack(sums.scatter, len(mean)) / total.clamp(min=1e-12) - mean[:, None] * mean
-    width = len(mean) // parts
-    blocks = [
-        covariance[first : first + width, first : first + width] for first in range(0, len(mean), width)
-    ]
-    return [cholesky(block.clone(), ridge) for block in blocks]
+def factored(sums: Sums, mean: Tensor, total: Tensor, ridge: float) -> list[Tensor]:
+    """The Cholesky factor of T for each part of the features."""
+    means = mean.view(len(sums.scatter), -1)
+    moments = unpack(sums.scatter, means.shape[1]) / total.clamp(min=1e-12)
+    return [cholesky(one, ridge) for one in moments - means[:, :, None] * means[:, None, :]]
 
 
 def cholesky(covariance: Tensor, ridge: float) -> Tensor:
@@ -283,9 +283,9 @@ def cholesky(covariance: Tensor, ridge: float) -> Tensor:
     return factor
 
 
-def with_own_head(sums: Sums, project: Project, ridge: float, parts: int = 1) -> Sums:
+def with_own_head(sums: Sums, project: Project, ridge: float) -> Sums:
     """The sums of one step with the head that this step gives alone: see `share_out`."""
-    rows, biases = solve(sums, project, ridge, shared=False, parts=parts)
+    rows, biases = solve(sums, project, ridge, shared=False)
     if not sums.open_counts.sum():  # all is labelled: as if one average patch were not
         biases[BACKGROUND] = -sums.counts.sum().log()
     known = (sums.counts > 0) & (torch.arange(sums.classes, device=rows.device) != BACKGROUND)

@@ -29,11 +29,12 @@ class Decoder(nn.Module):
     channels: int  # of the map that it gives
     stride: int  # input pixels per pixel of the map
     needs: tuple[Need, ...] = ()  # features of the encoder that it reads before the pyramid
+    halved: bool = False  # whether it reads, after the pyramid, the last map of the image at half its size
     parts: int = 1  # maps of equal width that its map consists of
     default_head: str = "linear"
 
     def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
-        """The features named in `needs`, then the encoder's maps, finest first, to N × D × h × w."""
+        """The features named in `needs`, then the encoder's maps, finest first, and perhaps half, to N × D × h × w."""
         raise NotImplementedError
 
 
@@ -53,27 +54,33 @@ class LinearDecoder(Decoder):
         return pyramid[-1]
 
 
-@DECODERS.register("blocks")
-class BlocksDecoder(Decoder):
-    """The maps after three quarters of a vision transformer's blocks and after all, side by side, each normalised.
+@DECODERS.register("levels")
+class LevelsDecoder(Decoder):
+    """Three maps of a vision transformer, each normalised: after three quarters of its blocks, after all, and after all
+    of the image at half its size.
 
-    The earlier one changes less with light and season, the later one knows more about objects.
+    The first changes less with light and season, the second knows most about objects, and the third sees more around
+    a patch.
     """
 
-    parts = 2
+    parts, halved = 3, True
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         if encoder.family != "vit":
             raise TissError(
-                f"blocks needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
+                f"levels needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
             )
         self.needs = (max(1, encoder.depth * 3 // 4) - 1,)
-        self.channels, self.stride = 2 * encoder.channels, encoder.stride
+        self.channels, self.stride = self.parts * encoder.channels, encoder.stride
 
     def forward(self, pyramid: tuple[Tensor, ...]) -> Tensor:
-        levels = [maps.movedim(1, -1) for maps in (pyramid[0], pyramid[-1])]
-        return torch.cat([F.layer_norm(maps, maps.shape[-1:]) for maps in levels], dim=-1).movedim(-1, 1)
+        early, last, half = (
+            F.layer_norm(one.movedim(1, -1), one.shape[1:2]).movedim(-1, 1) for one in pyramid
+        )
+        height, width = last.shape[-2:]
+        half = F.interpolate(half, scale_factor=2.0, mode="bilinear")[..., :height, :width]
+        return torch.cat([early, last, half.to(last.dtype)], dim=1)
 
 
 class ConvNormAct(nn.Sequential):
@@ -258,8 +265,6 @@ class RandomHead(Head):
     def __init__(self, channels: int, sizes: Sequence[int], width: int, parts: int = 1) -> None:
         """`width` is the number of random features; `parts` says of how many maps the decoder's consists."""
         super().__init__(width, sizes)
-        if width % parts:
-            raise TissError(f"{width}: must be a multiple of {parts}", setting="method.width")
         self.parts = parts
         # RandomState's numbers are the same in every version of numpy, by its promise
         drawn = np.random.RandomState(self.seed).standard_normal((width, channels // parts))

@@ -134,10 +134,14 @@ class Body(nn.Module):
         """Images N × 3 × H × W, uint8 or float in 0..255, to (map, features): N × D × h × w each."""
         images = (images.to(self.mean.dtype) / 255 - self.mean) / self.std
         (height, width), stride = images.shape[-2:], self.encoder.stride
-        images = F.pad(images, (0, -width % stride, 0, -height % stride))
+        padded = F.pad(images, (0, -width % stride, 0, -height % stride))
         read = self.decoder.needs
-        pyramid, features = self.encoder(images, (*read, *(need for need in needs if need != "decoder")))
-        decoded = self.decoder((*features[: len(read)], *pyramid))
+        pyramid, features = self.encoder(padded, (*read, *(need for need in needs if need != "decoder")))
+        maps = (*features[: len(read)], *pyramid)
+        if self.decoder.halved:
+            padded = F.pad(images, (0, -width % (2 * stride), 0, -height % (2 * stride)))
+            maps = (*maps, self.encoder(F.avg_pool2d(padded, 2))[0][-1])
+        decoded = self.decoder(maps)
         rest = iter(features[len(read) :])
         return decoded, tuple(decoded if need == "decoder" else next(rest) for need in needs)
 

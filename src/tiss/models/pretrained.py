@@ -63,7 +63,8 @@ def read_weights(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
         raise TissError(f"{path}: unknown kind of weights; give a .safetensors file")
     if not allow_pickle:
         raise TissError(
-            f"{path}: a pickle can run code: convert it to .safetensors, or set model.allow_pickle"
+            f"{path}: a pickle can run code: convert it to .safetensors, or set this to true",
+            setting="model.allow_pickle",
         )
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)

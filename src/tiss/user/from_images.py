@@ -67,9 +67,9 @@ def know_from_images(session: Session, step: Step, more: Sequence[ImageSet]) -> 
     unseen = [name for name, count in zip(classes[1:], counts[1:], strict=True) if not count]
     if unseen:
         raise TissError(
-            f"{session.method.name}: on no image at hand the old model is sure of {', '.join(unseen)}: "
-            "give more images (--images), or use mib",
-            setting="method",
+            f"on no image at hand the old model is sure of {', '.join(unseen)}, which {session.method.name} needs: "
+            "give a folder that shows it, or use mib",
+            setting="images",
         )
 
 

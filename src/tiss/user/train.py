@@ -59,7 +59,7 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
     decoder = options.decoder
     if decoder is None and options.freeze and options.method == "auto" and outline(encoder).family == "vit":
-        decoder = "blocks"  # nothing else adapts the features
+        decoder = "levels"  # nothing else adapts the features
     model = ModelConfig(encoder, decoder, pretrained, allow_pickle=options.allow_pickle)
     automatic = "recall" if pretrained is None else "analytic"
     if resolve(model).head not in PATCHWISE:
