@@ -234,4 +234,4 @@ def _remark(one: ClassChange) -> str:
     """What an IoU means that needs a word."""
     if one.after is None:
         return "in none of these images"
-    return "hardly segmented: more images of it, more epochs" if one.after < WEAK else ""
+    return "hardly segmented: more images of it" if one.after < WEAK else ""
