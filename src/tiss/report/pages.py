@@ -267,7 +267,7 @@ def load_similarities(results: Path) -> list[Numbers]:
 def task_table(members: Sequence[Benchmark]) -> tables.Table:
     """Method × task after the last step, each method with its default settings; for one network."""
     parts, first = ("new", "all"), members[0]
-    places = [f"{one.experiment.task} {one.experiment.setup}" for one in members]
+    places = [f"{one.experiment.task} {one.experiment.setup}{one.experiment.variant}" for one in members]
     several = [one for member in members for one in member.experiment.series if not one.at_once]
     order = list(dict.fromkeys(one.method for one in several))
     shown = {(order.index(one.method), one.first.exact_median): one for one in reversed(several)}
