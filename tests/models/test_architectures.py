@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounter
 
 from tests.models.tester import check_architecture, make_model, pictures
@@ -30,6 +31,23 @@ def skip_without_timm(encoder: str) -> None:
 def test_architecture(encoder: str, decoder: str, tmp_path: Path) -> None:
     skip_without_timm(encoder)
     check_architecture(encoder, decoder, tmp_path)
+
+
+@pytest.mark.parametrize("size", [(32, 48), (40, 28)])
+def test_levels_are_two_blocks_and_the_image_at_half_its_size(size: tuple[int, int]) -> None:
+    body = make_model("vit_micro_patch8", decoder="levels", crop=32).body.eval()
+    encoder, images = body.encoder, torch.rand(2, 3, *size) * 255
+    decoded, (early, last) = body(images, (max(1, encoder.depth * 3 // 4) - 1, -1))
+    for part, expected in zip(decoded.chunk(3, dim=1), (early, last), strict=False):
+        torch.testing.assert_close(part, F.layer_norm(expected.movedim(1, -1), (16,)).movedim(-1, 1))
+    normal = (images / 255 - body.mean) / body.std
+    padded = F.pad(normal, (0, -size[1] % 16, 0, -size[0] % 16))
+    half = F.layer_norm(encoder(F.avg_pool2d(padded, 2))[0][-1].movedim(1, -1), (16,)).movedim(-1, 1)
+    height, width = last.shape[-2:]
+    torch.testing.assert_close(
+        decoded.chunk(3, dim=1)[2],
+        F.interpolate(half, scale_factor=2.0, mode="bilinear")[..., :height, :width],
+    )
 
 
 @pytest.mark.parametrize(

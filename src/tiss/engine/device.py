@@ -134,10 +134,9 @@ def choose_device(name: str) -> str:
 
 def computes_bf16(train: TrainConfig) -> bool:
     """Whether a CPU computes features in bf16: twice as fast where it has instructions for it, else slower."""
-    able = torch.cpu.get_capabilities()
-    return train.precision == "bf16" or (
-        train.precision == "auto" and bool(able.get("avx512_bf16") or able.get("amx_bf16"))
-    )
+    able: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not tell
+    native = bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    return train.precision == "bf16" or (train.precision == "auto" and native)
 
 
 def make_deterministic(device: torch.device | str, enabled: bool = True) -> None:

@@ -129,6 +129,8 @@ class Run:
         """Writes environment.json, and says which images were left out as faulty."""
         left_out = self.scenario.dataset.left_out
         environment = {**describe_environment(world), "data_left_out": dict(left_out)}
+        if self.config.train.keep_features:
+            environment["features"] = "bf16" if computes_bf16(self.config.train) else "float32"
         write_json(self.folder / "environment.json", environment)
         for split, problems in left_out.items():
             if problems:

@@ -182,13 +182,11 @@ class Tally:
         owner = torch.where(some, labelled.argmax(dim=2) + 1, torch.where(open_share > 0, BACKGROUND, -1))
         factor = sampled(owner, keys, self.classes, self.most)
         used = factor > 0
-        labelled, drawn = (labelled[used] * factor[used, None], open_share[used] * factor[used])
+        labelled, drawn = labelled[used] * factor[used, None], open_share[used] * factor[used]
         with without_autocast(features), exact_products():
             random = project_of(self.model)(features[used].float())
             weight = labelled.sum(dim=1) + drawn
-            by_part = random.view(len(random), *self.scatter.shape[:2]).movedim(
-                1, 0
-            )  # parts × n × their width
+            by_part = random.unflatten(1, self.scatter.shape[:2]).movedim(1, 0)  # parts × n × their width
             self.scatter += (by_part * weight[:, None]).mT @ by_part
             self.class_sums[1:] += labelled.T @ random
             self.open_sum += drawn @ random
