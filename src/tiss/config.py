@@ -115,12 +115,12 @@ class TrainConfig:
     warmup: int | None = setting(None, "iterations of linear warm-up, at most a tenth of a step's")
     clip: float | None = setting(None, "largest gradient norm (0: no clipping)")
     precision: Literal["auto", "float32", "bf16"] = setting(
-        "auto", "auto: bf16 on a GPU, and on CPUs that have it for features that are kept; else float32"
+        "auto", "auto: bf16 on a GPU, and for kept features on CPUs with bf16 instructions; otherwise float32"
     )
     keep_features: bool = setting(
         False,
-        "where nothing but the head is trained, compute the features of an image once (a CPU keeps them on disk "
-        "until the command ends): sums are over whole images, and heads see two random crops of each image",
+        "where nothing but the head is trained, a CPU computes the features of an image once and keeps them on disk "
+        "until the command ends; on any device sums are over whole images, and heads see two crops of each",
     )
     device: str = setting("auto", "auto, cpu, cuda or mps")
     loader: Literal["auto", "workers", "memory"] = setting("auto", "memory: keep all decoded images there")

@@ -1,5 +1,6 @@
 """Features are computed once for each image and each encoder, and are the same whether they were kept or not."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,35 @@ def test_bf16_changes_little_and_no_weight(tmp_path: Path):
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
+def test_bf16_is_that_of_a_test_even_where_the_model_was_just_trained():
+    model = build_model(ModelConfig("resnet_micro", decoder="deeplabv3"), ["background", "disc"], 32)
+    exact = model.eval().body(IMAGES)[0]
+    model.train()
+    with FeatureCache(bf16=True).of(model):
+        found = model.eval().body(IMAGES)[0]
+    assert (found - exact).norm() / exact.norm() < 0.03
+
+
+def test_decoders_without_weights_are_told_apart(tmp_path: Path):
+    one, two = (
+        build_model(ModelConfig("vit_micro_patch8", decoder=decoder), ["background", "disc"], 32).eval()
+        for decoder in ("linear", "levels")
+    )
+    with FeatureCache(tmp_path).of(one, two):
+        assert one.body(IMAGES)[0].shape[1] * 3 == two.body(IMAGES)[0].shape[1]
+
+
+def test_its_own_folder_is_emptied_first_and_removed_at_the_end(tmp_path: Path):
+    model, folder = make_model(), tmp_path / "features"
+    folder.mkdir()
+    (folder / "left").write_text("")
+    with FeatureCache.kept_in(folder, bf16=False) as cache, cache.of(model):
+        model(IMAGES)
+        assert not (folder / "left").exists()
+        assert [path.suffix for path in folder.rglob("*.*")] == [".npy"] * len(IMAGES)
+    assert not folder.exists()
+
+
 def test_large_features_are_not_rounded():
     model = make_model()
     with torch.no_grad():
@@ -80,7 +110,7 @@ def test_what_cannot_be_kept_is_computed_again(spoil: str, tmp_path: Path, compu
         for path in folder.rglob("*.npy"):
             path.write_bytes(path.read_bytes()[:-8])
     else:
-        FeatureCache(folder).clear()
+        shutil.rmtree(folder)
         folder.write_text("")  # nothing can be written below a file
     computed.clear()
     cache = FeatureCache(folder, limit=100 if spoil == "no room" else 1 << 20)

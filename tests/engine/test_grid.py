@@ -92,6 +92,15 @@ def test_runs_share_features_and_end_as_they_would_alone(table: dict, method: st
     assert one.read_bytes() == two.read_bytes()
 
 
+def test_features_of_another_precision_are_not_shared(table: dict, tmp_path: Path):
+    still = {"encoder_lr": 0.0, "keep_features": True, "precision": "float32"}
+    (cell,) = plan(few(table, {"method": "lda", "train": still}))
+    other = FeatureCache(tmp_path / "other", bf16=True)
+    replace(cell.run, folder=tmp_path / "run").execute(reporter=Reporter(), features=other)
+    assert not (tmp_path / "other").exists()
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["features"] == "float32"
+
+
 def test_random_orders_are_a_run_each():
     configs = expand({"defaults": {"order": "random:0..4", "task": "4-2"}, "seeds": [0, 1]})
     assert [config.order for config in configs] == [f"random:{seed}" for seed in range(5)] * 2

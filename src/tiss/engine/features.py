@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from tiss.files import make_folder
 from tiss.models import Need, SegmentationModel
 from tiss.models.model import Body
+
+if TYPE_CHECKING:
+    from tiss.engine.device import World
 
 Compute = Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
 RECENT = 8  # windows of images kept in memory
@@ -41,23 +44,23 @@ class FeatureCache:
 
     @classmethod
     @contextlib.contextmanager
-    def kept_in(cls, folder: Path, bf16: bool, is_main: bool = True) -> Iterator[FeatureCache]:
-        """A cache in a folder of its own; it takes gigabytes, so the first process removes it at the end."""
-        cache = cls(folder, bf16=bf16)
+    def kept_in(cls, folder: Path, bf16: bool, world: World | None = None) -> Iterator[FeatureCache]:
+        """A cache in a folder of its own, which all processes share and the first one clears and, at the end, removes.
+
+        What an earlier process left there may have been spoilt by a power cut.
+        """
+        is_main, processes = (world.is_main, world.size) if world else (True, 1)
+        make_folder(folder.parent)
         if is_main:
-            cache.clear()
+            shutil.rmtree(folder, ignore_errors=True)
+        if world:
+            world.wait()
+        room = min(LIMIT, shutil.disk_usage(folder.parent).free // 2)
         try:
-            yield cache
+            yield cls(folder, room // processes, bf16)
         finally:
             if is_main:
                 shutil.rmtree(folder, ignore_errors=True)
-
-    def clear(self) -> None:
-        """Removes what an earlier process left: a power cut may have spoilt it."""
-        assert self.folder is not None
-        shutil.rmtree(self.folder, ignore_errors=True)
-        make_folder(self.folder.parent)
-        self.room = min(self.room, shutil.disk_usage(self.folder.parent).free // 2)
 
     @contextlib.contextmanager
     def of(self, *models: SegmentationModel | None) -> Iterator[None]:
@@ -127,7 +130,7 @@ def rounded(features: Tensor) -> Tensor:
 
 def in_bf16(body: Body) -> Compute:
     """The forward pass of `body` in bf16, with weights converted once: autocast alone converts them for every image."""
-    fast = copy.deepcopy(body).requires_grad_(False)
+    fast = copy.deepcopy(body).requires_grad_(False).eval()  # `body` itself may be put into this mode later
     for module in fast.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             module.to(torch.bfloat16)
@@ -140,8 +143,9 @@ def in_bf16(body: Body) -> Compute:
 
 
 def digest(body: Body) -> str:
-    """A name for the weights."""
+    """A name for the weights and for what computes with them."""
     found = hashlib.blake2b(digest_size=8)
+    found.update(f"{body.encoder.name} {body.encoder.stride} {type(body.decoder).__qualname__}".encode())
     for name, tensor in body.state_dict().items():
         found.update(name.encode())
         found.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())

@@ -348,7 +348,7 @@ def one_pass(session: Session, step: Step, loader: TrainLoader) -> Iterator[Batc
         own = -(-len(step.train) // session.world.size)
         title = f"features of the images of step {step.index} · {session.method.name}"
         with session.reporter.bar(title, own) as bar:
-            if session.features:
+            if session.features and (session.method.solved or session.fixed(step)):
                 with session.whole_images(step.train) as images:
                     yield from windows(images, loader.batch, bar.advance)
                 return

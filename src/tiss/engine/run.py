@@ -1,5 +1,6 @@
 """One experiment: a loop over steps, from a configuration to results.json. It can be resumed at any moment."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -104,13 +105,16 @@ class Run:
         reporter = (reporter or TerminalReporter()) if world.is_main else Reporter()
         session: Session | None = None
         with world.failures_explained(), files.opened(config, world, resume) as journal, ExitStack() as stack:
-            if config.train.keep_features and features is None:
-                own = FeatureCache.kept_in(
-                    self.folder / "features", computes_bf16(config.train), world.is_main
-                )
+            bf16 = computes_bf16(config.train)
+            if not config.train.keep_features:
+                features = None
+            elif features is None or features.bf16 != bf16:
+                own = FeatureCache.kept_in(self.folder / "features", bf16, world)
                 features = stack.enter_context(own)
+            elif world.is_main:  # what was left when this run was stopped without a grid
+                shutil.rmtree(self.folder / "features", ignore_errors=True)
             if world.is_main:
-                self.note_environment(world, reporter)
+                self.note_environment(world, reporter, features)
             if config.train.tracker:
                 world.accelerator.init_trackers("tiss", config={"configuration": dump_config(config)})
             for step in list(self.scenario)[self.steps_done : steps]:
@@ -119,18 +123,20 @@ class Run:
                     self.do_step(session, step, journal)
             if config.train.tracker:
                 world.accelerator.end_training()
+            stack.close()  # a run with results is never opened again to remove features
             if world.is_main:
                 write_json(self.folder / "results.json", self.results())
                 files.remove_checkpoint()
             world.wait()
         return self.results()
 
-    def note_environment(self, world: World, reporter: Reporter) -> None:
+    def note_environment(self, world: World, reporter: Reporter, features: FeatureCache | None) -> None:
         """Writes environment.json, and says which images were left out as faulty."""
         left_out = self.scenario.dataset.left_out
         environment = {**describe_environment(world), "data_left_out": dict(left_out)}
-        if self.config.train.keep_features:
-            environment["features"] = "bf16" if computes_bf16(self.config.train) else "float32"
+        if features:
+            half = features.bf16 if world.device.type == "cpu" else world.autocast_bf16
+            environment["features"] = "bf16" if half else "float32"
         write_json(self.folder / "environment.json", environment)
         for split, problems in left_out.items():
             if problems:
@@ -146,7 +152,6 @@ class Run:
             model, state = last.model(), last.method_state()
         elif config.base:
             model = load_base(config.base, step, config)
-        features = features if config.train.keep_features else None
         return Session.start(
             config, step, model=model, state=state, world=world, reporter=reporter, features=features
         )

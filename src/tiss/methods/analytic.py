@@ -246,7 +246,7 @@ def consistent(sums: Sums, classes: int) -> bool:
 def sampled(owner: Tensor, keys: Tensor, classes: int, most: int) -> Tensor:
     """How often each of N × n patches counts: where a class owns more than `most` in an image, a sample stands for all.
 
-    The sample are those with the smallest keys. An owner of −1 is nobody.
+    The sample consists of the patches with the smallest keys. An owner of −1 is nobody.
 
     >>> sampled(torch.tensor([[1, 1, 1, 2, -1]]), torch.tensor([[0.3, 0.1, 0.2, 0.9, 0.5]]), classes=3, most=2)
     tensor([[0.0000, 1.5000, 1.5000, 1.0000, 0.0000]])

@@ -67,10 +67,9 @@ class LevelsDecoder(Decoder):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        if encoder.family != "vit":
-            raise TissError(
-                f"levels needs a plain vision transformer, not {encoder.name}", setting="model.decoder"
-            )
+        if not encoder.any_size:
+            problem = f"levels needs a vision transformer of any input size, not {encoder.name}: use linear"
+            raise TissError(problem, setting="model.decoder")
         self.needs = (max(1, encoder.depth * 3 // 4) - 1,)
         self.channels, self.stride = self.parts * encoder.channels, encoder.stride
 

@@ -70,6 +70,7 @@ class Encoder(nn.Module):
     depth: int  # how many blocks can be asked for: needs 0 … depth − 1, or negative from the end
     channels: int  # of the last block's map
     stride: int  # both sides of the input must be multiples of it; the model pads
+    any_size: bool = False  # takes images of any size, such as that at half its size which `levels` adds
     aligned: bool = False  # logits become pixels with align_corners=True
     pyramid: tuple[Level, ...]  # finest first; the last is the last block's map
     mean: Colours = IMAGENET_MEAN  # of RGB in 0..1

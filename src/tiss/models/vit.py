@@ -76,6 +76,7 @@ class VisionTransformer(Encoder):
     """Patches, positions, pre-norm blocks, a final norm."""
 
     family = "vit"
+    any_size = True
     named_needs = ("before_norm",)  # the last block's tokens before the final norm
     other_names = OTHER_NAMES
 

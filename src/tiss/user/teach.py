@@ -33,7 +33,7 @@ from tiss.engine.session import freeze_copy
 from tiss.errors import TissError, suggest
 from tiss.evaluation.evaluate import slide_logits, window_slices
 from tiss.files import atomic_folder, inside, make_folder, write_text
-from tiss.methods.analytic import ENOUGH, Tally, patch_shares
+from tiss.methods.analytic import ENOUGH, MOST, Tally, patch_shares
 from tiss.models import Output, SegmentationModel, tokens
 from tiss.palette import class_colours
 from tiss.user.changes import Comparison
@@ -241,7 +241,7 @@ class Teaching:
         if name not in model.classes:
             model.grow([name], "random")
         channel, method = model.classes.index(name), self._method
-        tally = Tally(model, len(model.classes), method.settings.patches, ENOUGH)
+        tally = Tally(model, len(model.classes), method.settings.patches, max(MOST, ENOUGH // len(used)))
         for one in used:
             tally.add(*self._patches(one, channel, len(model.classes)))
         method.load_state(self._sums.tensors())

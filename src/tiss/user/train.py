@@ -58,7 +58,7 @@ def train(options: TrainOptions, reporter: Reporter) -> str:
     dataset = LabelledFolder(options.folder)
     step = make_folder_step(dataset, ["background"], dataset.classes, 0, options.holdout)
     decoder = options.decoder
-    if decoder is None and options.freeze and options.method == "auto" and outline(encoder).family == "vit":
+    if decoder is None and options.freeze and options.method == "auto" and outline(encoder).any_size:
         decoder = "levels"  # nothing else adapts the features
     model = ModelConfig(encoder, decoder, pretrained, allow_pickle=options.allow_pickle)
     automatic = "recall" if pretrained is None else "analytic"
@@ -167,7 +167,7 @@ def learn(
     size = sum(way.session.size_after(step) for way in ways) + PAGE
     space = reserve(existing(out), size) if world.is_main else nullcontext()
     with work.opened(config, world, options.resume) as journal, space, ExitStack() as stack:
-        kept = FeatureCache.kept_in(work.path / "features", computes_bf16(config.train), world.is_main)
+        kept = FeatureCache.kept_in(work.path / "features", computes_bf16(config.train), world)
         features = stack.enter_context(kept)
         minutes = options.minutes if isinstance(options, ExtendOptions) else 0.0
         freeze = (
