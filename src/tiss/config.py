@@ -86,7 +86,9 @@ class ModelConfig:
     """Encoder, decoder and where the weights come from."""
 
     encoder: str | None = setting(None, "encoder's name, see `tiss encoders` (None: the data set's default)")
-    decoder: str | None = setting(None, "linear, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's)")
+    decoder: str | None = setting(
+        None, "linear, levels, mlp, deeplabv3, deeplabv3plus or mask (None: the encoder's)"
+    )
     pretrained: str | None = setting(None, "local file, folder or hub name with pretrained encoder weights")
     image_size: int | None = setting(None, "image size of the position embedding (None: the crop)")
     drop_path: float = setting(0.0, "stochastic depth rate of the encoder")

@@ -179,9 +179,11 @@ def test_low_precision() -> None:
     ("encoder", "decoder", "message"),
     [
         ("resnet_micro", "mask", "plain vision transformer"),
+        ("swin_micro", "levels", "any input size, not swin_micro: use linear"),
         ("vit_micro_patch8", "deeplabv3plus", "deeplabv3plus needs a finer map"),
     ],
 )
 def test_a_decoder_that_does_not_fit_is_refused(encoder: str, decoder: str, message: str) -> None:
+    skip_without_timm(encoder)
     with pytest.raises(TissError, match=message):
         make_model(encoder, decoder)

@@ -43,7 +43,9 @@ class TrainOptions(StepOptions):
     encoder: str | None = setting(
         None, "encoder (None: ViT-S on a GPU, ViT-Ti on a CPU)", sets="model.encoder"
     )
-    decoder: str | None = setting(None, "decoder (None: the encoder's own)", sets="model.decoder")
+    decoder: str | None = setting(
+        None, "decoder (None: the encoder's own; with --freeze levels, where it fits)", sets="model.decoder"
+    )
     pretrained: str | None = setting(
         "auto", "file, folder or hub name of pretrained weights; none: from scratch", sets="model.pretrained"
     )
